@@ -20,32 +20,27 @@ _MOST_OF_HOSTS = 2 / 3
 
 
 class Cause(NamedTuple):
-    """What is bad: the ways to a host, from it, or both; between a pair, or one way of it; or all."""
+    """What is bad: the ways to a host, from it, or both; between a pair, or one way of it; or all, which names none."""
 
     direction: Direction
     hosts: tuple[str, ...]
     ways: frozenset[Way]  # those that it explains
 
     @property
-    def named(self) -> tuple[str, ...]:
-        """The hosts to name: none if it is all of them."""
-        return () if self.direction == "all" else self.hosts
-
-    @property
     def confidence(self) -> reports.Confidence:
         """How sure it is, by how many others saw it."""
-        return reports.confidence_of({host for way in self.ways for host in way}.difference(self.named))
+        return reports.confidence_of({host for way in self.ways for host in way}.difference(self.hosts))
 
-    def text(self, texts: Mapping[str, str], network: str, detail: str = "") -> str:
+    def text(self, texts: Mapping[str, str], network: str, detail: object = "") -> str:
         """Return the text of its direction, with hosts a and b, network n and a detail d."""
-        return texts[self.direction].format(**dict(zip("ab", self.named, strict=False)), n=network, d=detail)
+        return texts[self.direction].format(**dict(zip("ab", self.hosts, strict=False)), n=network, d=detail)
 
 
 def find_causes(bad: Iterable[Way], tested: Collection[Way]) -> tuple[Cause, ...]:
     """Return the fewest causes that explain all bad ways, those that explain the most first."""
     left, hosts = set(bad), list(dict.fromkeys(host for way in tested for host in way))
     if len(hosts) > 2 and len(left) > len(set(tested)) * _MOST_OF_HOSTS:  # noqa: PLR2004 - more than one pair
-        return (Cause("all", tuple(hosts), frozenset(left)),)
+        return (Cause("all", (), frozenset(left)),)
     out, into = Counter(one for one, _ in tested), Counter(other for _, other in tested)
     found = []
     while left:
@@ -107,7 +102,7 @@ def find_lossy(counted: Mapping[Way, Counts]) -> Iterator[Cause]:
         if cause.direction == "all" or _chance(*part, *everything) >= most:
             continue
         # A pair is only bad if it loses more than all ways of each of its ends.
-        ends = cause.hosts if cause.direction in ("pair", "way") else ()
+        ends = cause.hosts if len(cause.hosts) > 1 else ()
         of_ends = [loss(counts for way, counts in counted.items() if end in way) for end in ends]
         if all(_chance(*part, *whole) < most for whole in of_ends):
             yield cause

@@ -16,6 +16,7 @@ from mingle_hooks import __version__, files
 from mingle_hooks.errors import printable
 from mingle_hooks.rendezvous.fingerprint import LONGEST
 from mingle_hooks.rendezvous.wire import Body, Key, Most, WireError, address, parse, printable_text, within
+from mingle_hooks.run.messages import Milliseconds
 from mingle_hooks.schedulers.facts import fold
 
 Kind = Literal["missing", "network", "node"]
@@ -296,6 +297,8 @@ FACTS, ORDER, ANSWER = 48, 49, 50
 # Variables of a probe, beside its key and the addresses of `mingle check`.
 IFACE, PORTS = "MINGLE_IFACE", "MINGLE_PORT_RANGE"
 PROBE, COUNT, SEND = "probe", "count", "send"
+# The exit status of a probe that did not reach `mingle check`, or lost it: EX_TEMPFAIL.
+GAVE_UP = 75
 # A round trip that takes no more than this is never long, in microseconds.
 FAR_US = 2000
 # Why a port is closed: to TCP, and to UDP alone.
@@ -373,8 +376,8 @@ class ProbeOrder(NamedTuple):
     names: Annotated[tuple[HostName, ...], Most(MOST_HOSTS)]
     datagrams: Annotated[int, Key("count"), within(1, 1000)]
     multicast: bool
-    limit_ms: Annotated[int, within(0, 10**8)]
-    most_ms: Annotated[int, within(0, 10**8)]
+    limit_ms: Milliseconds
+    most_ms: Milliseconds
     turn_us: Annotated[int, within(1, 10**8)]
 
 

@@ -40,12 +40,14 @@ def tree(root: Path, **files: str | bytes) -> str:
     return str(root)
 
 
-def test_what_a_host_has_and_has_counted(tmp_path: Path) -> None:
+def test_what_a_host_has_and_has_counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The most errors of a port count; where nothing can be read there is nothing to compare."""
     files = {f"{PORTS}/1/counters/symbol_error": "7\n", f"{PORTS}/2/counters/symbol_error": "9\n"}
     root = tree(tmp_path, **files, **{"proc/meminfo": "MemTotal:       2113420340 kB\nMemFree: 1 kB\n"})
     assert dict(facts.own_amounts(root)) == {"cores": os.cpu_count(), "MiB of memory": 2063887}
     assert facts.rdma_errors(root) == [("symbol errors", 9)]
+    monkeypatch.setattr(facts, "file_system", lambda path: "tmpfs" if path == "memory" else "ext4")
+    assert facts.write_time("memory") == []
     (took,) = facts.write_time(root)
     assert (took[0], list(tmp_path.glob("*.tmp"))) == ("ms to write 1 MiB of scratch", [])
     empty = str(tmp_path / "none")
@@ -96,15 +98,19 @@ def test_a_deadline_counts_the_time_in_which_the_process_ran(
 
 def test_a_call_in_a_child_that_hangs_or_fails_has_no_result() -> None:
     """A long result is taken whole, and the limit is of time in which this process ran."""
-    calls: dict[str, Callable[[], object]] = {
-        "hangs": lambda: time.sleep(3 * PATIENCE_S),
-        "fails": object,
-        "long": lambda: [time.sleep(0.05), "x" * 200_000],
+    there, here = os.pipe()  # as the pipe of a starter that waits for the end of a probe's output
+    calls: dict[str, tuple[Callable[[], object], Any]] = {
+        "hangs": (lambda: time.sleep(3 * PATIENCE_S), 1),
+        "fails": (object, 2),
+        "long": (lambda: [time.sleep(0.05), "x" * 200_000], 3),
     }
     steps = accumulate([0.0, 15.0, *[POLL_S] * 10_000])
     before = children()  # what the session's fixtures have started
     found = facts.call_in_children(calls, 2.0, lambda: next(steps))
-    assert found == {"long": [None, "x" * 200_000]}
+    assert found == {"hangs": 1, "fails": 2, "long": [None, "x" * 200_000]}
+    os.close(here)
+    assert os.read(there, 1) == b"", "a child that stays holds nothing open"
+    os.close(there)
     (killed,) = children().keys() - before.keys()
     assert os.waitstatus_to_exitcode(os.waitpid(killed, 0)[1]) == -signal.SIGKILL
 
@@ -124,12 +130,15 @@ def test_the_addresses_of_a_host_and_those_for_its_guests(monkeypatch: pytest.Mo
     one = Address("e0", "bridge", "10.0.0.1", 24, 9000, 1000, 0, mac="02:00")
     two = Address("e1", "ethernet", "10.0.1.1", 8, None, 1000, 0)
     guests, every = (("docker0", "172.17.0.1"),), ("10.0.0.1", "10.0.1.1", "172.17.0.1", "169.254.0.1")
-    assert facts.own_network(()) == ((one, two), guests, every, "")
+    assert facts.own_network(None) == ((one, two), guests, every, "", ())
+    assert [end.iface for end in facts.own_network("e1").addresses] == ["e1"]
     del found[:2]
-    none = facts.own_network(())
+    none = facts.own_network(None)
     assert (none[:3], none.trouble.startswith("expected ")) == (((), guests, every[2:]), True)
+    mistyped = facts.own_network("10.0.0.0/99")
+    assert (mistyped[:3], "10.0.0.0/99" in mistyped.trouble, mistyped.prefer) == (none[:3], True, ())
     monkeypatch.setattr(facts.addresses, "interfaces", lambda: raised(NetworkError("a", "b", "c")))
-    assert facts.own_network(()) == ((), (), (), "expected a, saw b")
+    assert facts.own_network(None) == facts.OwnNetwork(trouble="expected a, saw b")
     monkeypatch.setattr("socket.gethostname", lambda: "h" * 300)
     assert facts.own_facts({})["hostname"] == "h" * 252 + "…"
 
@@ -172,40 +181,38 @@ def test_names_are_looked_up_four_at_a_time(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("is_silent", [False, True])
-def test_what_may_hang_is_read_in_children(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, is_silent: bool) -> None:
+def test_what_may_hang_is_read_in_children(monkeypatch: pytest.MonkeyPatch, *, is_silent: bool) -> None:
     """Directories keep their order, and one that is not there has no row."""
-    limits: list[float] = []
 
-    def call(calls: dict[str, Callable[[], object]], limit_s: float, _clock: object) -> dict[str, object]:
-        limits.append(limit_s)
-        return {} if is_silent else {name: function() for name, function in calls.items()}
+    def call(calls: dict[str, tuple[Callable[[], object], Any]], limit_s: float) -> dict[str, object]:
+        assert limit_s == 1.0
+        return {name: silent if is_silent else function() for name, (function, silent) in calls.items()}
 
     spaces = {"/far": [1, 2], "/none": [], "/near": [3, 4]}
     made = {
         "call_in_children": call,
         "own_amounts": lambda: [("cores", 1)],
         "space_places": lambda _environ: (*spaces,),
-        "network_type": lambda path: path == "/far",
         "space_of": lambda path: spaces[path],
-        "file_system": lambda path: "ext4" if path == "/scratch" else "tmpfs",
         "write_time": lambda path: [(path, 7)],
         "rdma_errors": lambda: [("errors", 3)],
         "has_gpu": lambda: True,
-        "gpu_state": lambda: ([f"process {n} (a) has b" for n in range(20)], {"gpus.PCIe": "x"}),
+        "gpu_state": lambda: (["process 0 (a) has b", "b"], {"gpus.PCIe": "x"}),
         "nvml_state": lambda _environ: (["process 0 (a) has c"], {"gpus.NVML": "ok"}),
     }
     for name, its in made.items():
         monkeypatch.setattr(facts, name, its)
-    monkeypatch.setattr(facts.devices, "RDMA", str(tmp_path))
-    found, parts = facts.device_facts({"TMPDIR": "/scratch"}, time.monotonic)
-    far, amounts = (1, 2), [("cores", 1), ("errors", 3), ("/scratch", 7)]
-    faults, expected = [f"process {n} (a) has b" for n in range(16)], {"gpus.PCIe": "x", "gpus.NVML": "ok"}
+    found, parts = facts.device_facts({"TMPDIR": "/scratch"})
+    rows = [Space("/far", 1, 2), Space("/near", 3, 4)]
+    amounts, faults = [("cores", 1), ("errors", 3), ("/scratch", 7)], ["process 0 (a) has b", "b"]
+    expected = {"gpus.PCIe": "x", "gpus.NVML": "ok"}
     if is_silent:
-        far, amounts = (None, None), [("cores", 1), (facts.WRITE_MS, 1000)]
+        rows, amounts = [Space(path, None, None) for path in spaces], [("cores", 1), (facts.WRITE_MS, 1000)]
         faults, expected = ["its GPUs did not report their state within 1 s"], facts.NVML_IS_SILENT[1]
-    rows = [Space("/far", *far)._asdict(), Space("/near", 3, 4)._asdict()]
-    assert (found, parts) == ({"spaces": rows, "amounts": amounts, "faults": faults}, expected)
-    assert limits == [1.0]
+    assert (found, parts) == (
+        {"spaces": [row._asdict() for row in rows], "amounts": amounts, "faults": faults},
+        expected,
+    )
 
 
 # GPUs, by files as a host with GPUs has them, and by a driver that is made up.

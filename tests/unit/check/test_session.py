@@ -17,12 +17,11 @@ from support.check_reports import host
 
 from mingle_hooks.check import report, session
 from mingle_hooks.check.report import Address, Host, Measured, Network, Pair, parse_report_host
-from mingle_hooks.check.session import CheckRequest, ProbeListener, Session, Trials, Verdict, bisect
+from mingle_hooks.check.session import CheckRequest, Session, Trials, Verdict, bisect
 from mingle_hooks.errors import UsageError
 from mingle_hooks.rendezvous.connection import Loop
-from mingle_hooks.rendezvous.wire import Body, Secret, WireError, body_of
+from mingle_hooks.rendezvous.wire import Body, WireError, body_of, parse
 from mingle_hooks.run import starters
-from mingle_hooks.run.launching import Sockets
 from mingle_hooks.run.messages import JOIN, Join, Leave, Welcome
 from mingle_hooks.run.start import Options, Request
 from mingle_hooks.run.starters import Allocation
@@ -140,12 +139,12 @@ class Answered(Session):
         for number, name in enumerate(names):
             address = Address("eth0", "ethernet", f"10.0.0.{number + 1}", 24, 1500, None, 20_001)._asdict()
             its = {"hostname": name, "identity": f"{number:016}", "addresses": [address], "every": [address["address"]]}
-            self.listener.facts[number] = {**GOOD, **its, "faults": [], "guests": []}
+            self.facts[number] = {**GOOD, **its, "faults": [], "guests": []}
 
     def gather(self, orders: Mapping[int, Body], limit_s: float) -> dict[int, Body]:
         """Answer for probes that are well, with so many Mbit/s."""
         self.orders.append(({**orders}, limit_s))
-        count = len(self._names)
+        count = len(self._numbers)
         counted = {
             "heard": [[n, 0, session.datagram_rounds(count)] for n in range(count)],
             "multicast": [],
@@ -154,7 +153,7 @@ class Answered(Session):
         counted["time_ms"] = int(time.time() * 1000)
         answers: dict[int, Body] = {}
         for number, order in orders.items():
-            self.listener.arrived_at[number] = time.time()
+            self.arrived_at[number] = time.time()
             rows = [
                 dict(COMPLETE._replace(number=n, sent=session.datagram_rounds(count))._asdict()) for n in range(count)
             ]
@@ -182,7 +181,7 @@ def answered() -> Iterator[Callable[..., Answered]]:
         (2, 60.0, 3540, 58_000, 40_000),
         (3, 4.0, 1120, 2000, 40_000),
         (3, 1.0, 370, 370, 40_000),
-        (64, 60.0, 4500, 58_000, 15_873),
+        (33, 604_800.0, 4500, 604_798_000, 30_303),  # the longest --timeout
     ],
 )
 def test_probes_are_told_whom_to_probe_and_how_long(
@@ -194,6 +193,7 @@ def test_probes_are_told_whom_to_probe_and_how_long(
     times = {"limit_ms": probe_ms, "most_ms": most_ms, "turn_us": turn_us}
     expected = {"do": "probe", "count": session.datagram_rounds(count), "multicast": True, **times}
     assert {name: probe[0][name] for name in expected} == expected
+    assert parse(report.ProbeOrder, probe[0]).most_ms == most_ms
     assert (probe_s, count_s) == (pytest.approx(most_ms / 1000 + 1, abs=0.001), max(timeout_s, 1.0))
     assert count_order == {key: {"do": "count"} for key in range(count)}
     assert len(its.pairs) == count * (count - 1) // 2
@@ -218,60 +218,73 @@ def test_a_host_is_looked_up_by_its_name_in_the_job_unless_that_is_none() -> Non
 
 
 @pytest.mark.parametrize(
-    ("facts", "output", "missing"),
+    ("facts", "output", "status", "missing"),
     [
-        ({}, None, "no sign of it within 0.0 s: it has not started yet (--start), or does not reach this host's port"),
-        ({"hostname": 5}, None, "it sent what no probe of this version sends: hostname"),
-        ({}, "a\nnode2: no route\nb\n", "did not start: node2: no route (status 255)"),
-        ({}, "a\nb \x1b\n", "did not start: b \\x1b (status 255)"),
-        ({"gone": 1}, "", "did not start: no output (status 255)"),
+        (
+            {},
+            None,
+            0,
+            "no sign of it within 0.0 s: it has not started yet (--start), or does not reach this host's port",
+        ),
+        ({"hostname": 5}, None, 0, "it sent what no probe of this version sends: hostname"),
+        ({}, "a\nnode2: no route\nb: no node22\n", 255, "did not start: node2: no route (status 255)"),
+        ({}, "a\nb \x1b\n", 255, "did not start: b \\x1b (status 255)"),
+        ({}, "", 75, "it does not reach this host's port"),
+        ({"gone": 1}, "Killed", 137, "it started, then ended: Killed (status 137)"),
+        ({"gone": 1}, None, 0, "it started, then its connection ended: reset"),
     ],
 )
 def test_why_a_host_is_missing(
-    answered: Callable[..., Answered], facts: dict[str, Any], output: str | None, missing: str
+    answered: Callable[..., Answered], facts: dict[str, Any], output: str | None, status: int, missing: str
 ) -> None:
     """The others are checked all the same, without waiting for what has failed."""
     is_late = missing.startswith("no sign")
     checked = answered(3, start_s=0.0 if is_late else 60.0)  # no time passes: who waits, waits for ever
-    known = checked.listener.facts.pop(1)
+    known = checked.facts.pop(1)
     if facts:
-        checked.listener.facts[1] = known | facts
+        checked.facts[1] = known | facts
     if "gone" in facts:
-        checked.listener.gone[1] = "it has ended"
+        checked.gone[1] = "reset"
     if output is not None:
-        checked._starter_ended(("node2",), 255, output)
+        checked._starter_ended(("node2",), status, output)
     its = checked.report()
     assert (its.hosts[1].missing or "").startswith(missing)
     assert (its.hosts[1].is_late, [*checked.orders[0][0]], len(its.pairs)) == (is_late, [0, 2], 1)
 
 
-def test_a_listener_has_one_probe_of_each_host_and_refuses_others() -> None:
+def test_no_transfer_goes_where_no_port_is_open(answered: Callable[..., Answered]) -> None:
+    """A probe refuses such an order, and would end."""
+    checked = answered(3, is_bandwidth=True)
+    checked.facts[1]["addresses"][0]["port"] = 0
+    checked.speeds = iter([900, 900])
+    assert [(flow.sender, flow.receiver) for flow in checked.report().flows] == [("node1", "node3"), ("node3", "node1")]
+
+
+def test_there_is_one_probe_of_each_host_and_no_other(answered: Callable[..., Answered]) -> None:
     """The first answer counts, with its time; a connection that ended has its reason."""
-    with Loop() as loop, closing(Sockets(is_local=True)) as sockets:
-        listener = ProbeListener(loop, sockets, Secret(b"s" * 32), ["node1", "node2"])
-        probe: Any = SimpleNamespace(sent=[], close=lambda: None)
-        probe.send_record = probe.sent.append
-        probe.send_message = lambda kind, body: probe.sent.append((kind, body))
-        join = Join("node2", 0, 1, is_output=False)
-        listener._introduced(probe, JOIN, body_of(join))
-        for kind, host in ((JOIN, "node2"), (JOIN, "node3"), (report.FACTS, "node1")):
-            with pytest.raises(WireError, match="no host of this check"):
-                listener._introduced(probe, kind, body_of(join._replace(host=host)))
-        began = time.time()
-        for number in (1, 2):
-            probe.on_message(report.FACTS, {"f": number})
-            probe.on_message(report.ANSWER, {"a": number})
-        with pytest.raises(WireError, match="not a probe's message"):
-            probe.on_message(report.ORDER, {})
-        for number in (0, 1):
-            listener.order(number, {"to": number})
-        listener.dismiss()
-        assert probe.sent == [Welcome(1, sockets.port, 60_000), (report.ORDER, {"to": 1}), Leave(0)]
-        assert (listener.facts, listener.answers[1], listener.gone) == ({1: {"f": 2}}, {"a": 1}, {})
-        assert 0 <= listener.arrived_at[1] - began < 60
-        listener._ended(probe, "reset")
-        assert listener.gone == {1: "reset"}
-        listener.close()
+    checked = answered(2)
+    probe: Any = SimpleNamespace(sent=[], close=lambda: None)
+    probe.send_record = probe.sent.append
+    probe.send_message = lambda kind, body: probe.sent.append((kind, body))
+    join = Join("node2", 0, 1, is_output=False)
+    checked._introduced(probe, JOIN, body_of(join))
+    for kind, name in ((JOIN, "node2"), (JOIN, "node3"), (report.FACTS, "node1")):
+        with pytest.raises(WireError, match="no host of this check"):
+            checked._introduced(probe, kind, body_of(join._replace(host=name)))
+    assert Session.gather(checked, {number: {"to": number} for number in (0, 1)}, 0.0) == {}
+    began = time.time()
+    for number in (1, 2):
+        probe.on_message(report.FACTS, {"f": number})
+        probe.on_message(report.ANSWER, {"a": number})
+    with pytest.raises(WireError, match="not a probe's message"):
+        probe.on_message(report.ORDER, {})
+    assert (checked.facts[1], checked.answers, checked.gone) == ({"f": 2}, {1: {"a": 1}}, {})
+    assert 0 <= checked.arrived_at[1] - began < 60
+    checked.close()
+    (welcome, port), *others = [(probe.sent[0], probe.sent[0].port), *probe.sent[1:]]
+    assert (welcome, others) == (Welcome(1, port, 60_000), [(report.ORDER, {"to": 1}), Leave(0)])
+    checked._link_ended(probe, "reset")
+    assert checked.gone == {1: "reset"}
 
 
 @pytest.mark.parametrize(
@@ -372,6 +385,7 @@ def test_answers_become_hosts_and_pairs() -> None:
         | {"multicast": rows[n]}
         for n in range(3)
     }
+    counted[3] = {"names": [], "own": None, "late_ms": 0}  # the answer to PROBE, which came too late
     names = [[1, ["10.0.0.9"]], [5, None]]
     answers: dict[int, Body] = {n: {"names": names, "own": None, "late_ms": 0} for n in (0, 1, 2)}
     here = range(4)
