@@ -41,25 +41,31 @@ def find_causes(bad: Iterable[Way], tested: Collection[Way]) -> tuple[Cause, ...
     left, hosts = set(bad), list(dict.fromkeys(host for way in tested for host in way))
     if len(hosts) > 2 and len(left) > len(set(tested)) * _MOST_OF_HOSTS:  # noqa: PLR2004 - more than one pair
         return (Cause("all", (), frozenset(left)),)
-    out, into = Counter(one for one, _ in tested), Counter(other for _, other in tested)
+    count_out, count_into = Counter(one for one, _ in tested), Counter(other for _, other in tested)
+    bad_out, bad_into = defaultdict[str, set[Way]](set), defaultdict[str, set[Way]](set)
+    for one, other in left:
+        bad_out[one].add((one, other))
+        bad_into[other].add((one, other))
+
+    def explained(host: str) -> tuple[set[Way], set[Way]]:
+        """Return the bad ways from a host, and to it, that it explains by itself; none if they are too few."""
+        is_out = len(bad_out[host]) >= max(_LEAST_OF_A_HOST, count_out[host] / 2)
+        is_in = len(bad_into[host]) >= max(_LEAST_OF_A_HOST, count_into[host] / 2)
+        return bad_out[host] if is_out else set(), bad_into[host] if is_in else set()
+
     found = []
     while left:
-        most = max((_of_host(host, left, out[host], into[host]) for host in hosts), key=lambda cause: len(cause.ways))
-        if not most.ways:
+        host = max(hosts, key=lambda host: sum(map(len, explained(host))))
+        out, into = explained(host)
+        if not out and not into:
             break
-        found.append(most)
-        left -= most.ways
+        direction: Direction = "both" if out and into else "out" if out else "in"
+        found.append(Cause(direction, (host,), frozenset(out | into)))
+        left -= found[-1].ways
+        for one, other in found[-1].ways:
+            bad_out[one].discard((one, other))
+            bad_into[other].discard((one, other))
     return (*found, *_of_pairs(left))
-
-
-def _of_host(host: str, bad: set[Way], count_out: int, count_in: int) -> Cause:
-    """Return what a host explains by itself; nothing if too few of its ways are bad."""
-    out = frozenset(way for way in bad if way[0] == host)
-    into = frozenset(way for way in bad if way[1] == host)
-    is_out = len(out) >= max(_LEAST_OF_A_HOST, count_out / 2)
-    is_in = len(into) >= max(_LEAST_OF_A_HOST, count_in / 2)
-    direction: Direction = "both" if is_out and is_in else "out" if is_out else "in"
-    return Cause(direction, (host,), (out if is_out else frozenset()) | (into if is_in else frozenset()))
 
 
 def _of_pairs(bad: set[Way]) -> Iterator[Cause]:

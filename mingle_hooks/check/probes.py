@@ -81,29 +81,21 @@ COUNTED_S = 0.25
 
 
 class ProbeServer:
-    """The open listeners, and their connections, which anybody may open."""
+    """The listeners, and their connections, which anybody may open."""
 
     def __init__(self, loop: Loop, secret: Secret) -> None:
         self._loop, self._secret, self.number = loop, secret, 0
-        self._open: list[Callers] = []
+        self._callers: list[Callers] = []
         self._strangers = Strangers(loop, MOST_STRANGERS)
 
-    def open(self, address: str, port: int) -> bool:
-        """Listen on one of this host's addresses; return whether the port was free. Raises NetworkError."""
-        listener = bound(address, port, hold=False)
-        if listener is None:
-            return False
-        self._open.append(Callers(self._loop, [listener], self._greet, self._strangers.drop_oldest))
-        return True
-
-    def shut(self) -> None:
-        """Close the listener that was opened last."""
-        self._open.pop().close()
+    def take(self, listener: socket.socket) -> None:
+        """Accept connections at a listener, which then belongs to this object."""
+        self._callers.append(Callers(self._loop, [listener], self._greet, self._strangers.drop_oldest))
 
     def close(self) -> None:
         """Close all listeners and connections."""
-        while self._open:
-            self.shut()
+        for callers in self._callers:
+            callers.close()
         self._strangers.close()
 
     def _greet(self, sock: socket.socket, _where: str) -> None:
@@ -177,7 +169,7 @@ class Call:
         if self._is_over:
             return
         self._is_over = True
-        if self._sock is not None and self._sock.fileno() >= 0:
+        if self._sock is not None:
             self._loop.unwatch(self._sock)
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
             self._sock.close()
@@ -669,13 +661,14 @@ class Probe:
         """Return the port that is now open for TCP and UDP; 0 if none is free."""
         for port in candidates(os.urandom(16), _PORT_CANDIDATES, ports):
             try:
-                if not self._server.open(address, port):
-                    continue
+                listener = bound(address, port, hold=False)
             except MingleError:  # the address has gone
                 break
-            if self._datagrams.open(address, port):
+            if listener is not None and self._datagrams.open(address, port):
+                self._server.take(listener)
                 return port
-            self._server.shut()
+            if listener is not None:
+                listener.close()
         return 0
 
     def _welcome(self, _address: RunnerAddress, link: Link, welcome: Welcome) -> None:

@@ -101,14 +101,11 @@ def _tournament(count: int) -> tuple[Round, ...]:
     Each host begins about half of its probes.
     """
     odd = count - 1 + count % 2
-    pairs = [(one, other, (one + other) % odd) for one, other in combinations(range(odd), 2)]
-    pairs += [(one, odd, 2 * one % odd) for one in range(odd if odd < count else 0)]
-    return tuple(tuple(_ordered(one, other) for one, other, number in pairs if number == turn) for turn in range(odd))
-
-
-def _ordered(one: int, other: int) -> tuple[int, int]:
-    low, high = sorted((one, other))
-    return (low, high) if (low + high) % 2 else (high, low)
+    turns: list[list[tuple[int, int]]] = [[] for _ in range(odd)]
+    for one, other in combinations(range(count), 2):
+        turn = turns[(one + other if other < odd else 2 * one) % odd]
+        turn.append((one, other) if (one + other) % 2 else (other, one))
+    return tuple(map(tuple, turns))
 
 
 def _ring(count: int) -> tuple[Round, ...]:
@@ -520,6 +517,8 @@ class _Search:
                 return self.unsteady()
             found = self._separated(smallest, left)
             if self._is_contradicted(found):
+                if self._passes_alone is False:  # and yet it was tried beside others only
+                    return self.unsteady()
                 self._passes_alone = False  # it fails on any single host
                 return self.verdict()
             culprits += found

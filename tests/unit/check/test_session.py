@@ -324,7 +324,7 @@ def test_who_meets_whom_and_when() -> None:
         (((0, 1),),),
         [20, 10],
     )
-    assert session.probe_rounds(4) == (((1, 2), (0, 3)), ((0, 1), (2, 3)), ((2, 0), (3, 1)))
+    assert session.probe_rounds(4) == (((0, 3), (1, 2)), ((0, 1), (2, 3)), ((2, 0), (3, 1)))
     ends = [(turn[0], turn[-1], len(turn)) for turn in session.probe_rounds(65)]
     assert ends == [((0, step), (64, step - 1), 65) for step in (1, 3, 8, 23)]
     assert (session.other_hosts(64), session.transfer_rounds(2)) == (None, (((0, 1),), ((1, 0),)))
@@ -492,6 +492,9 @@ def test_a_search_is_bounded_and_names_the_hosts_of_every_failed_run() -> None:
     assert bisect(("a", "b"), lambda _some: next(once)) == Verdict("unsteady", (), ("a", "b"), 4, 1)
     many, turns = tuple(f"node{number}" for number in range(256)), iter(range(10**6))
     assert bisect(many, lambda some: next(turns) % 3 > 0 and len(some) < 200).runs <= session.MOST_RUNS
+    # Whatever fails where: no run is made again and again.
+    some_fail = failing(pairs=(("c", "d"), ("a", "d"), ("a", "b", "c")))
+    assert bisect(tuple("abcd"), needs_two(some_fail)).runs < 20
     found = bisect(many, failing("node200"))
     assert (found.culprits, found.runs <= 20) == ((("node200",),), True)
 
