@@ -74,13 +74,14 @@ def test_losses_prove_nothing_if_an_end_is_doubtful(
     assert its.hosts[0].refused == (met.had_no_room and not met.sent)
 
 
-@pytest.mark.parametrize("count", [2, 3, 4, 16, 33, 64])
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 16, 33, 64])
 def test_each_pair_meets_once_and_no_host_is_in_two_probes_at_once(count: int) -> None:
     """Each host begins about half of its probes."""
     made = session.probe_rounds(count)
+    assert session.other_hosts(count) is None
     pairs = [tuple(sorted(pair)) for its in made for pair in its]
     assert sorted(pairs) == sorted(combinations(range(count), 2))
-    assert all(max(Counter(host for pair in its for host in pair).values()) == 1 for its in made)
+    assert all(len({host for pair in its for host in pair}) == 2 * len(its) for its in made)
     begun = Counter(one for its in made for one, _ in its)
     assert all(abs(begun[host] - (count - 1) / 2) <= 1 for host in range(count))
 
@@ -317,20 +318,19 @@ def test_a_check_of_more_hosts_has_more_time(count: int, timeout_s: float) -> No
     assert (its.timeout_s, its.start_s, its.is_bandwidth) == (7.0, 9.0, True)
 
 
-def test_who_meets_whom_and_when() -> None:
-    """Few hosts meet in a tournament; each of many meets some others; transfers go along a ring."""
-    assert (session.probe_rounds(1), session.probe_rounds(2), [session.datagram_rounds(count) for count in (8, 9)]) == (
-        ((),),
-        (((0, 1),),),
-        [20, 10],
-    )
-    assert session.probe_rounds(4) == (((0, 3), (1, 2)), ((0, 1), (2, 3)), ((2, 0), (3, 1)))
-    ends = [(turn[0], turn[-1], len(turn)) for turn in session.probe_rounds(65)]
-    assert ends == [((0, step), (64, step - 1), 65) for step in (1, 3, 8, 23)]
-    assert (session.other_hosts(64), session.transfer_rounds(2)) == (None, (((0, 1),), ((1, 0),)))
-    four = ((0, 1), (2, 3)), ((1, 0), (3, 2)), ((1, 2), (3, 0)), ((2, 1), (0, 3))
-    five = (*four[:2], ((1, 2), (3, 4)), ((2, 1), (4, 3)), ((4, 0),), ((0, 4),))
-    assert (session.transfer_rounds(4), session.transfer_rounds(5)) == (four, five)
+def test_of_few_hosts_each_counts_more_datagrams() -> None:
+    """More hosts notice a loss together."""
+    assert [session.datagram_rounds(count) for count in (8, 9)] == [20, 10]
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 5, 16])
+def test_each_host_sends_to_both_neighbours_in_a_ring_one_at_a_time(count: int) -> None:
+    """Of two hosts, each sends once; a round is never empty."""
+    made = session.transfer_rounds(count)
+    steps = (1, -1) if count > 1 else ()
+    ring = {(one, (one + step) % count) for one in range(count) for step in steps}
+    assert sorted(way for its in made for way in its) == sorted(ring)
+    assert all(max(Counter(host for way in its for host in way).values()) == 1 for its in made)
 
 
 def test_each_probe_is_told_the_ways_to_its_peers() -> None:
@@ -460,12 +460,9 @@ def test_two_bad_hosts_are_found(pair: tuple[str, str]) -> None:
         ("abcdef", failing(pairs=(("b", "e"),)), "abcdef abc def adef bcdef bdef bd bef be be ab ae abcdf",
          "found", "be"),
         ("abcdef", failing("a", "f"), "abcdef abc f df bf ef d a a bcdef bc def e f bcde", "found", "a f"),
-        ("abcd", failing("a", "c", in_company=True), "abcd ab d a b ab ad bd bcd cd c cd bc", "found", "a c"),
-        ("abcd", needs_two(failing(pairs=(("a", "c"),))), "abcd ab cd acd ac ac bc abd", "found", "ac"),
         ("abcdef", lambda some: not {*"abf"} <= {*some},
          "abcdef abc def adef bcdef abdef abd abef abe abf", "unsteady", "f"),
         ("abc", lambda _some: False, "abc c bc ac b ab a a", "everywhere", ""),
-        ("ab", failing("a", "b", in_company=True), "ab b a ab", "found", "ab"),
         ("ab", lambda _some: True, "ab", "passes", ""),
         ("a", lambda _some: False, "a a", "everywhere", ""),
     ],
@@ -553,14 +550,7 @@ def test_of_many_each_meets_eight_and_all_hang_together(count: int) -> None:
     """Any two are a few steps apart, so that a network in two parts shows."""
     made = session.probe_rounds(count)
     pairs = {tuple(sorted(pair)) for its in made for pair in its}
-    degrees = Counter(host for pair in pairs for host in pair)
-    assert set(degrees.values()) == {8} == {session.other_hosts(count)}
-    near: dict[int, set[int]] = {}
-    for one, other in pairs:
-        near.setdefault(one, set()).add(other)
-        near.setdefault(other, set()).add(one)
-    reached, edge = {0}, {0}
-    while edge:
-        edge = {other for host in edge for other in near[host]} - reached
-        reached |= edge
-    assert len(reached) == count
+    assert {*Counter(host for pair in pairs for host in pair).values()} == {8} == {session.other_hosts(count)}
+    assert all({one for one, _ in its} == {*range(count)} for its in made), "each begins as many as begin with it"
+    steps = {(other - one) % count for its in made for one, other in its}
+    assert (1 in steps, max(steps) >= count / 8) == (True, True), "a ring, and steps far across it"
