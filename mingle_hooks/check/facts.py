@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from mingle_hooks import values
 from mingle_hooks.check.report import MOST_ADDRESSES, MOST_OF_HOST, Address, Space
 from mingle_hooks.errors import MingleError, printable
-from mingle_hooks.files import close_descriptors_except, file_system
+from mingle_hooks.files import close_descriptors_except, file_system, fill_standard_descriptors
 from mingle_hooks.net import addresses, devices
 from mingle_hooks.net.addresses import UsableAddress, list_entries, read_attribute
 from mingle_hooks.rendezvous.connection import Lookup, Loop
@@ -274,6 +274,7 @@ def _write_result(function: Callable[[], object], writing: int) -> None:
     """Write the result, and exit; after an error there is none."""
     try:
         close_descriptors_except(writing)  # a child that stays must not hold the output that the starter waits for
+        fill_standard_descriptors(os.O_RDWR)  # so that what a driver's library prints goes to no device
         data = values.to_json(function()).encode()
         while data:
             data = data[os.write(writing, data) :]

@@ -30,6 +30,7 @@ from mingle_hooks.settings import load
 COUNT = session.datagram_rounds(2)
 HOSTS = (host(1, 2), host(2, 2))
 COMPLETE = Measured(0, 0, COUNT, 100, 1500, "", had_no_room=False)
+COUNTED = {"multicast": [], "dropped": 0, "time_ms": 0}
 CLOSED, NO_ROOM = COMPLETE._replace(closed="no answer"), COMPLETE._replace(had_no_room=True)
 
 
@@ -56,11 +57,9 @@ def test_losses_prove_nothing_if_an_end_is_doubtful(
 ) -> None:
     """The first of two hosts says this and heard so many datagrams; of a busy one the largest packet is not known."""
     answers: dict[int, Body] = {n: {"names": [], "own": [], "late_ms": late_ms * (not n)} for n in (0, 1)}
-    rows = [met._replace(number=1)._asdict()], [COMPLETE._asdict()]
-    heard = [[1, 0, came]], [[0, 0, met.sent]]
     counted: dict[int, Body] = {
-        n: {"met": rows[n], "heard": heard[n], "multicast": [], "dropped": dropped * (not n), "time_ms": 0}
-        for n in (0, 1)
+        0: {**COUNTED, "met": [met._replace(number=1)._asdict()], "heard": [[1, 0, came]], "dropped": dropped},
+        1: {**COUNTED, "met": [COMPLETE._asdict()], "heard": [[0, 0, met.sent]]},
     }
     networks = session.shared_networks(HOSTS)[:1]
     its = session.assemble_report(HOSTS, (0, 1), networks, answers, counted, 0.0, {0: 0.0, 1: 0.0})
@@ -145,23 +144,15 @@ class Answered(Session):
     def gather(self, orders: Mapping[int, Body], limit_s: float) -> dict[int, Body]:
         """Answer for probes that are well, with so many Mbit/s."""
         self.orders.append(({**orders}, limit_s))
-        count = len(self._numbers)
-        counted = {
-            "heard": [[n, 0, session.datagram_rounds(count)] for n in range(count)],
-            "multicast": [],
-            "dropped": 0,
-        }
-        counted["time_ms"] = int(time.time() * 1000)
-        answers: dict[int, Body] = {}
-        for number, order in orders.items():
-            self.arrived_at[number] = time.time()
-            rows = [
-                dict(COMPLETE._replace(number=n, sent=session.datagram_rounds(count))._asdict()) for n in range(count)
-            ]
-            answers[number] = {"names": [], "own": [], "late_ms": 0} | counted | {"met": rows}
-            if order["do"] == "send" and (speed := next(self.speeds)):
-                answers[number] = {"octets": speed * 125, "ns": 1_000_000}
-        return answers
+        numbers, sent = range(len(self._numbers)), session.datagram_rounds(len(self._numbers))
+        self.arrived_at |= dict.fromkeys(orders, time.time())
+        met = [COMPLETE._replace(number=number, sent=sent)._asdict() for number in numbers]
+        answer = {"names": [], "own": [], "late_ms": 0, **COUNTED, "time_ms": int(time.time() * 1000)}
+        answer |= {"met": met, "heard": [[number, 0, sent] for number in numbers]}
+        return {number: answer if order["do"] != "send" else self._sent() for number, order in orders.items()}
+
+    def _sent(self) -> Body:
+        return {"octets": speed * 125, "ns": 1_000_000} if (speed := next(self.speeds)) else {}
 
 
 @pytest.fixture
@@ -218,25 +209,23 @@ def test_a_host_is_looked_up_by_its_name_in_the_job_unless_that_is_none() -> Non
     assert [session._name_to_look_up(own._replace(name=name)) for name in ("node2", *none)] == ["node2"] + ["own"] * 4
 
 
+OWN_PORT = "this host's port"
+
+
 @pytest.mark.parametrize(
-    ("facts", "output", "status", "missing"),
+    ("facts", "end", "missing"),
     [
-        (
-            {},
-            None,
-            0,
-            "no sign of it within 0.0 s: it has not started yet (--start), or does not reach this host's port",
-        ),
-        ({"hostname": 5}, None, 0, "it sent what no probe of this version sends: hostname"),
-        ({}, "a\nnode2: no route\nb: no node22\n", 255, "did not start: node2: no route (status 255)"),
-        ({}, "a\nb \x1b\n", 255, "did not start: b \\x1b (status 255)"),
-        ({}, "", 75, "it does not reach this host's port"),
-        ({"gone": 1}, "Killed", 137, "it started, then ended: Killed (status 137)"),
-        ({"gone": 1}, None, 0, "it started, then its connection ended: reset"),
+        ({}, (), f"no sign of it within 0.0 s: it has not started yet (--start), or does not reach {OWN_PORT}"),
+        ({"hostname": 5}, (), "it sent what no probe of this version sends: hostname"),
+        ({}, (255, "a\nnode2: no route\nb: no node22\n"), "did not start: node2: no route (status 255)"),
+        ({}, (255, "a\nb \x1b\n"), "did not start: b \\x1b (status 255)"),
+        ({}, (75, ""), f"it does not reach {OWN_PORT}"),
+        ({"gone": 1}, (137, "Killed"), "it started, then ended: Killed (status 137)"),
+        ({"gone": 1}, (), "it started, then its connection ended: reset"),
     ],
 )
 def test_why_a_host_is_missing(
-    answered: Callable[..., Answered], facts: dict[str, Any], output: str | None, status: int, missing: str
+    answered: Callable[..., Answered], facts: dict[str, Any], end: tuple[Any, ...], missing: str
 ) -> None:
     """The others are checked all the same, without waiting for what has failed."""
     is_late = missing.startswith("no sign")
@@ -246,8 +235,8 @@ def test_why_a_host_is_missing(
         checked.facts[1] = known | facts
     if "gone" in facts:
         checked.gone[1] = "reset"
-    if output is not None:
-        checked._starter_ended(("node2",), status, output)
+    if end:
+        checked._starter_ended(("node2",), *end)
     its = checked.report()
     assert (its.hosts[1].missing or "").startswith(missing)
     assert (its.hosts[1].is_late, [*checked.orders[0][0]], len(its.pairs)) == (is_late, [0, 2], 1)
