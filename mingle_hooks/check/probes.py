@@ -517,7 +517,6 @@ def _row(way: Way) -> Measured:
 
 # Multicast: one group, joined on each interface that carries any; some hosts send to it, all listen.
 
-_LONGEST = 300
 # A host listens on the first of these ports that is free there; datagrams are sent to all of them.
 _PORTS = 3
 
@@ -557,7 +556,7 @@ class Multicast:
     def received(self) -> list[Body]:
         """Return each interface with the hosts that were heard there."""
         return [
-            {"iface": name, "hosts": sorted(self._heard.get(name, {}).values()), "fault": fault[:_LONGEST]}
+            {"iface": name, "hosts": sorted(self._heard.get(name, {}).values()), "fault": fault}
             for name, fault in {**dict.fromkeys(self._heard, ""), **self._faults}.items()
         ]
 
