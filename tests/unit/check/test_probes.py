@@ -303,7 +303,7 @@ def test_a_caller_is_greeted_and_told_how_much_has_arrived(loop: Loop, monkeypat
             caller.recv(1)
 
 
-def test_strangers_do_not_use_up_descriptors(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_strangers_neither_stay_nor_use_up_descriptors(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest makes room for the next, where so many are there and where no descriptor is left."""
     monkeypatch.setattr(probes, "MOST_STRANGERS", 2)
     with closing(ProbeServer(loop, SECRET)) as server, ExitStack() as stack:
