@@ -85,7 +85,7 @@ def _address(end: UsableAddress) -> Address:
 def own_facts(environ: Mapping[str, str]) -> Body:
     """Return what a host reports of itself, except for its network."""
     found, parts = device_facts(environ)
-    text, _ = fingerprint(FingerprintRequest(environ, directory=os.getcwd(), limits=own_limits()))
+    text, _ = fingerprint(FingerprintRequest(environ, directory=_own_directory(), limits=own_limits()))
     return {
         "hostname": printable(socket.gethostname(), 253),
         "identity": addresses.machine_id(),
@@ -132,8 +132,15 @@ def write_time(folder: str) -> list[tuple[str, int]]:
 
 def space_places(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return the directories that need free space."""
-    wanted = (*_SCRATCH, environ.get("TMPDIR", ""), environ.get("HOME", ""), os.getcwd())
+    wanted = (*_SCRATCH, environ.get("TMPDIR", ""), environ.get("HOME", ""), _own_directory())
     return tuple(dict.fromkeys(os.path.normpath(path) for path in wanted if path.startswith("/") and path != "/"))
+
+
+def _own_directory() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # it was removed
+        return "/"
 
 
 def space_of(path: str) -> list[int]:

@@ -25,7 +25,7 @@ Confidence = Literal["certain", "likely", "possible"]
 # So many hosts that saw it: two may share a fault of their own.
 _CERTAIN, _LIKELY = 3, 2
 
-# Exit statuses, those of MissingError, NetworkError and ConflictError: the first that applies.
+# Exit statuses, those of MissingError, NetworkError and ConflictError: the lowest that applies.
 STATUSES: dict[Kind, int] = {"missing": 69, "network": 71, "node": 76}
 # If more than this share of the hosts seem to be at fault, it is the network or the check: no host is left out.
 MOST_EXCLUDED = 0.25
@@ -234,7 +234,7 @@ class Report(NamedTuple):
         kinds = {finding.kind for finding in self.findings if not finding.is_note}
         if not self.exclude:
             kinds = {"network" if kind == "node" else kind for kind in kinds}
-        return next((status for kind, status in STATUSES.items() if kind in kinds), 0)
+        return min((STATUSES[kind] for kind in kinds), default=0)
 
     def to_json(self) -> dict[str, Any]:
         """Return what --json prints."""
@@ -251,8 +251,7 @@ def _plain(value: Any) -> Any:
 
 def with_findings(report: Report, more: tuple[Finding, ...]) -> Report:
     """Return the report with more findings: notes last, and before them in the order of their statuses."""
-    order = [*STATUSES]
-    findings = sorted((*report.findings, *more), key=lambda finding: (finding.is_note, order.index(finding.kind)))
+    findings = sorted((*report.findings, *more), key=lambda finding: (finding.is_note, STATUSES[finding.kind]))
     return report._replace(findings=tuple(findings))
 
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import product
-from statistics import median, median_low
+from statistics import fmean, median, median_low
 from typing import TypeVar
 
 from mingle_hooks.check import facts, report as reports
@@ -51,7 +51,7 @@ def bridge_addresses(hosts: Sequence[Host]) -> dict[str, tuple[str, ...]]:
 
 
 def shared_networks(hosts: Sequence[Host]) -> tuple[Network, ...]:
-    """Return the networks of two or more hosts, the best first.
+    """Return the networks of two or more hosts, the best first by the mean place in their lists of addresses.
 
     IPv6 counts only on interfaces that share no IPv4 network, so that no wire is probed twice.
     """
@@ -67,7 +67,8 @@ def shared_networks(hosts: Sequence[Host]) -> tuple[Network, ...]:
     used = {name: known for name, known in found.items() if ":" not in name or not wires[name] <= four}
     if len(hosts) > 1 and not any(len(known) == len(hosts) for known in used.values()):
         used |= _routed(hosts)
-    order = sorted(used, key=lambda name: (_mean_position(hosts, used[name]), -len(used[name])))
+    places = {(host.name, address.address): place for host in hosts for place, address in enumerate(host.addresses)}
+    order = sorted(used, key=lambda name: (fmean(places[end] for end in used[name].items()), -len(used[name])))
     return tuple(Network(name, tuple(used[name]), tuple(used[name].values())) for name in order[:MOST_NETWORKS])
 
 
@@ -95,14 +96,6 @@ def _routed(hosts: Sequence[Host]) -> dict[str, dict[str, str]]:
         if all(best.values()):
             return {ROUTED: best}
     return {}
-
-
-def _mean_position(hosts: Sequence[Host], known: dict[str, str]) -> float:
-    """Return the mean position of a network's addresses in the hosts' lists, which have the best first."""
-    positions = [
-        [address.address for address in host.addresses].index(known[host.name]) for host in hosts if host.name in known
-    ]
-    return sum(positions) / len(positions)
 
 
 # Rules about what should be alike: the odd host in each thing.

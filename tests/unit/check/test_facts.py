@@ -153,6 +153,10 @@ def test_which_directories_need_space(monkeypatch: pytest.MonkeyPatch, tmp_path:
     for home, places in (("/", ()), ("home", ()), ("/home//a", ("/home/a",))):
         assert facts.space_places({"TMPDIR": "/tmp/", "HOME": home}) == ("/dev/shm", "/tmp", *places, str(tmp_path))  # noqa: S108
     assert facts.space_of(str(tmp_path / "none")) == []
+    (tmp_path / "removed").mkdir()
+    monkeypatch.chdir(tmp_path / "removed")
+    (tmp_path / "removed").rmdir()
+    assert [row["path"] for row in facts.own_facts({})["spaces"]] == ["/dev/shm", "/tmp"]  # noqa: S108
 
 
 def test_names_are_looked_up_four_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
