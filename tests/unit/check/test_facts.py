@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import signal
 import sys
 import time
@@ -106,12 +107,15 @@ def test_a_call_in_a_child_that_hangs_or_fails_has_no_result() -> None:
     }
     steps = accumulate([0.0, 15.0, *[POLL_S] * 10_000])
     before = children()  # what the session's fixtures have started
-    found = facts.call_in_children(calls, 2.0, lambda: next(steps))
+    with mock.patch.object(os, "kill") as kill:
+        found = facts.call_in_children(calls, 2.0, lambda: next(steps))
     assert found == {"hangs": 1, "fails": 2, "long": [None, "x" * 200_000]}
     os.close(here)
-    assert os.read(there, 1) == b"", "a child that stays holds nothing open"
+    assert select.select([there], [], [], PATIENCE_S)[0], "a child that cannot be killed holds nothing open"
     os.close(there)
     (killed,) = children().keys() - before.keys()
+    assert kill.call_args_list == [mock.call(killed, signal.SIGKILL)]
+    os.kill(*kill.call_args.args)
     assert os.waitstatus_to_exitcode(os.waitpid(killed, 0)[1]) == -signal.SIGKILL
 
 

@@ -341,6 +341,9 @@ def test_the_fewest_causes_explain_all_bad_ways() -> None:
     tested = [*permutations("abcdef", 2)]
     assert causes({*ways("ba", "ca", "da", "ea", "fa"), *ways("cd", "dc")}) == [("in", "a"), ("pair", "cd")]
     assert causes(ways("ef")) == [("way", "ef")]
+    # What one host explains counts for no other.
+    assert causes(ways("ba", "ca", "da", "ea", "fa", "bc", "bd")) == [("in", "a"), ("way", "bc"), ("way", "bd")]
+    assert causes(ways("ab", "ac", "ad", "ae", "af", "cb", "db")) == [("out", "a"), ("way", "cb"), ("way", "db")]
     assert causes({way for way in tested if "a" in way or "f" in way}) == [("both", "a"), ("both", "f")]
     assert [direction for direction, _ in causes(tested)] == ["all"]
     assert causes(()) == []
