@@ -20,51 +20,52 @@ _MOST_OF_HOSTS = 2 / 3
 
 
 class Cause(NamedTuple):
-    """What is bad: the ways to a host, from it, or both; between a pair, or one way of it; or all."""
+    """What is bad: the ways to a host, from it, or both; between a pair, or one way of it; or all, which names none."""
 
     direction: Direction
     hosts: tuple[str, ...]
     ways: frozenset[Way]  # those that it explains
 
     @property
-    def named(self) -> tuple[str, ...]:
-        """The hosts to name: none if it is all of them."""
-        return () if self.direction == "all" else self.hosts
-
-    @property
     def confidence(self) -> reports.Confidence:
         """How sure it is, by how many others saw it."""
-        return reports.confidence_of({host for way in self.ways for host in way}.difference(self.named))
+        return reports.confidence_of({host for way in self.ways for host in way}.difference(self.hosts))
 
-    def text(self, texts: Mapping[str, str], network: str, detail: str = "") -> str:
+    def text(self, texts: Mapping[str, str], network: str, detail: object = "") -> str:
         """Return the text of its direction, with hosts a and b, network n and a detail d."""
-        return texts[self.direction].format(**dict(zip("ab", self.named, strict=False)), n=network, d=detail)
+        return texts[self.direction].format(**dict(zip("ab", self.hosts, strict=False)), n=network, d=detail)
 
 
 def find_causes(bad: Iterable[Way], tested: Collection[Way]) -> tuple[Cause, ...]:
     """Return the fewest causes that explain all bad ways, those that explain the most first."""
     left, hosts = set(bad), list(dict.fromkeys(host for way in tested for host in way))
     if len(hosts) > 2 and len(left) > len(set(tested)) * _MOST_OF_HOSTS:  # noqa: PLR2004 - more than one pair
-        return (Cause("all", tuple(hosts), frozenset(left)),)
-    out, into = Counter(one for one, _ in tested), Counter(other for _, other in tested)
+        return (Cause("all", (), frozenset(left)),)
+    count_out, count_into = Counter(one for one, _ in tested), Counter(other for _, other in tested)
+    bad_out, bad_into = defaultdict[str, set[Way]](set), defaultdict[str, set[Way]](set)
+    for one, other in left:
+        bad_out[one].add((one, other))
+        bad_into[other].add((one, other))
+
+    def explained(host: str) -> tuple[set[Way], set[Way]]:
+        """Return the bad ways from a host, and to it, that it explains by itself; none if they are too few."""
+        is_out = len(bad_out[host]) >= max(_LEAST_OF_A_HOST, count_out[host] / 2)
+        is_in = len(bad_into[host]) >= max(_LEAST_OF_A_HOST, count_into[host] / 2)
+        return bad_out[host] if is_out else set(), bad_into[host] if is_in else set()
+
     found = []
     while left:
-        most = max((_of_host(host, left, out[host], into[host]) for host in hosts), key=lambda cause: len(cause.ways))
-        if not most.ways:
+        host = max(hosts, key=lambda host: sum(map(len, explained(host))))
+        out, into = explained(host)
+        if not out and not into:
             break
-        found.append(most)
-        left -= most.ways
+        direction: Direction = "both" if out and into else "out" if out else "in"
+        found.append(Cause(direction, (host,), frozenset(out | into)))
+        left -= found[-1].ways
+        for one, other in found[-1].ways:
+            bad_out[one].discard((one, other))
+            bad_into[other].discard((one, other))
     return (*found, *_of_pairs(left))
-
-
-def _of_host(host: str, bad: set[Way], count_out: int, count_in: int) -> Cause:
-    """Return what a host explains by itself; nothing if too few of its ways are bad."""
-    out = frozenset(way for way in bad if way[0] == host)
-    into = frozenset(way for way in bad if way[1] == host)
-    is_out = len(out) >= max(_LEAST_OF_A_HOST, count_out / 2)
-    is_in = len(into) >= max(_LEAST_OF_A_HOST, count_in / 2)
-    direction: Direction = "both" if is_out and is_in else "out" if is_out else "in"
-    return Cause(direction, (host,), (out if is_out else frozenset()) | (into if is_in else frozenset()))
 
 
 def _of_pairs(bad: set[Way]) -> Iterator[Cause]:
@@ -107,7 +108,7 @@ def find_lossy(counted: Mapping[Way, Counts]) -> Iterator[Cause]:
         if cause.direction == "all" or _chance(*part, *everything) >= most:
             continue
         # A pair is only bad if it loses more than all ways of each of its ends.
-        ends = cause.hosts if cause.direction in ("pair", "way") else ()
+        ends = cause.hosts if len(cause.hosts) > 1 else ()
         of_ends = [loss(counts for way, counts in counted.items() if end in way) for end in ends]
         if all(_chance(*part, *whole) < most for whole in of_ends):
             yield cause

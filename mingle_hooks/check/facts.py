@@ -12,7 +12,7 @@ import selectors
 import signal
 import socket
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 
 from mingle_hooks import values
 from mingle_hooks.check.report import MOST_ADDRESSES, MOST_OF_HOST, Address, Space
-from mingle_hooks.errors import MingleError, NetworkError, printable
-from mingle_hooks.files import file_system, network_type
+from mingle_hooks.errors import MingleError, printable
+from mingle_hooks.files import close_descriptors_except, file_system, fill_standard_descriptors
 from mingle_hooks.net import addresses, devices
-from mingle_hooks.net.addresses import Preference, UsableAddress, list_entries, read_attribute
+from mingle_hooks.net.addresses import UsableAddress, list_entries, read_attribute
 from mingle_hooks.rendezvous.connection import Lookup, Loop
 from mingle_hooks.rendezvous.fingerprint import (
     FingerprintRequest,
@@ -46,16 +46,20 @@ _SCRATCH = (SHM, "/tmp")  # noqa: S108
 
 
 class OwnNetwork(NamedTuple):
-    """The addresses that others may use, those for guests alone, all but loopback's; and what is wrong, if anything."""
+    """The addresses that others may use, those for guests alone, all but loopback's; and what is wrong, if anything.
+
+    `prefer` are the networks to use; of this host's own MINGLE_IFACE that is mistyped none.
+    """
 
     addresses: tuple[Address, ...] = ()
     guests: tuple[tuple[str, str], ...] = ()
     every: tuple[str, ...] = ()
     trouble: str = ""
+    prefer: Sequence[Any] = ()
 
 
-def own_network(prefer: Sequence[Preference]) -> OwnNetwork:
-    """Return what the kernel tells of this host's interfaces, as far as it does."""
+def own_network(wanted: str | None) -> OwnNetwork:
+    """Return what the kernel tells of this host's interfaces, as far as it does; `wanted` is its MINGLE_IFACE."""
     found = OwnNetwork()
     try:
         interfaces = addresses.interfaces()
@@ -63,9 +67,10 @@ def own_network(prefer: Sequence[Preference]) -> OwnNetwork:
         guests = [(its.name, str(end.ip)) for its, end in ends if its.kind == "virtual" and not end.is_link_local]
         every = [str(end.ip) for _, end in ends if not end.ip.is_loopback]
         found = OwnNetwork(guests=tuple(guests[:MOST_ADDRESSES]), every=tuple(every[:MOST_OF_HOST]))
-        chosen = addresses.usable(interfaces, prefer=prefer)[:MOST_ADDRESSES]
-    except NetworkError as wrong:
-        return found._replace(trouble=f"expected {wrong.expected}, saw {wrong.seen}")
+        found = found._replace(prefer=values.networks(wanted) if wanted else ())
+        chosen = addresses.usable(interfaces, prefer=found.prefer)[:MOST_ADDRESSES]
+    except MingleError as wrong:  # the others know it by the rest
+        return found._replace(trouble=printable(f"expected {wrong.expected}, saw {wrong.seen}", _LONGEST))
     return found._replace(addresses=tuple(map(_address, chosen)))
 
 
@@ -77,10 +82,10 @@ def _address(end: UsableAddress) -> Address:
     return Address(name, kind, end.host, end.address.network.prefixlen, mtu_bytes, end.interface.speed_mbps, 0, 0, mac)
 
 
-def own_facts(environ: Mapping[str, str], clock: Clock = time.monotonic) -> Body:
+def own_facts(environ: Mapping[str, str]) -> Body:
     """Return what a host reports of itself, except for its network."""
-    found, parts = device_facts(environ, clock)
-    text, _ = fingerprint(FingerprintRequest(environ, directory=os.getcwd(), limits=own_limits()))
+    found, parts = device_facts(environ)
+    text, _ = fingerprint(FingerprintRequest(environ, directory=_own_directory(), limits=own_limits()))
     return {
         "hostname": printable(socket.gethostname(), 253),
         "identity": addresses.machine_id(),
@@ -112,7 +117,9 @@ def rdma_errors(root: str = "/") -> list[tuple[str, int]]:
 
 
 def write_time(folder: str) -> list[tuple[str, int]]:
-    """Return how long it takes to write to a directory, nothing if it does not support O_TMPFILE."""
+    """Return how long it takes to write to a directory, nothing if that is in memory or does not support O_TMPFILE."""
+    if file_system(folder) == "tmpfs":
+        return []
     began = time.monotonic()
     try:
         with FileIO(os.open(folder, os.O_TMPFILE | os.O_WRONLY), "w") as file:
@@ -125,8 +132,15 @@ def write_time(folder: str) -> list[tuple[str, int]]:
 
 def space_places(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return the directories that need free space."""
-    wanted = (*_SCRATCH, environ.get("TMPDIR", ""), environ.get("HOME", ""), os.getcwd())
+    wanted = (*_SCRATCH, environ.get("TMPDIR", ""), environ.get("HOME", ""), _own_directory())
     return tuple(dict.fromkeys(os.path.normpath(path) for path in wanted if path.startswith("/") and path != "/"))
+
+
+def _own_directory() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # it was removed
+        return "/"
 
 
 def space_of(path: str) -> list[int]:
@@ -229,13 +243,17 @@ _READ_BYTES = 64 * 1024
 _MOST_TIMES = 10
 
 
-def call_in_children(calls: Mapping[str, Callable[[], object]], limit_s: float, clock: Clock) -> dict[str, Any]:
-    """Make each call in a child of its own; return the results, without those that failed or took too long."""
+# A call, and what stands for its result where there is none.
+Call = tuple[Callable[[], object], Any]
+
+
+def call_in_children(calls: Mapping[str, Call], limit_s: float, clock: Clock = time.monotonic) -> dict[str, Any]:
+    """Return the results of calls by name, each made in a child of its own; one may fail or take too long."""
+    found = {name: silent for name, (_, silent) in calls.items()}
     outputs, pids = dict.fromkeys(calls, b""), dict.fromkeys(calls, 0)
-    found = {}
     with selectors.DefaultSelector() as selector:
-        for name, function in calls.items():
-            reading, writing = os.pipe2(os.O_CLOEXEC)
+        for name, (function, _) in calls.items():
+            reading, writing = os.pipe()
             pids[name] = os.fork()
             if not pids[name]:
                 _write_result(function, writing)
@@ -262,6 +280,8 @@ def call_in_children(calls: Mapping[str, Callable[[], object]], limit_s: float, 
 def _write_result(function: Callable[[], object], writing: int) -> None:
     """Write the result, and exit; after an error there is none."""
     try:
+        close_descriptors_except(writing)  # a child that stays must not hold the output that the starter waits for
+        fill_standard_descriptors(os.O_RDWR)  # so that what a driver's library prints goes to no device
         data = values.to_json(function()).encode()
         while data:
             data = data[os.write(writing, data) :]
@@ -361,10 +381,10 @@ def _of_memory(root: str) -> Iterator[str]:
     for card in sorted(list_entries(f"{root}/sys/class/drm")):
         folder = f"{root}/sys/class/drm/{card}/device/ras"
         for name in sorted(list_entries(folder)) if "-" not in card else ():
-            parts = read_attribute(f"{folder}/{name}").replace(":", " ").split()
-            counts = dict(zip(parts[::2], parts[1::2], strict=False))
-            if name.endswith("_err_count") and counts.get("ue", "0") not in ("0", ""):
-                yield f"GPU {card}: {counts['ue']} uncorrected errors ({name.removesuffix('_err_count')})"
+            _, _, rest = read_attribute(f"{folder}/{name}").partition("ue:")  # ue: 2, and in the next line ce: 7
+            count = "".join(rest.split()[:1])
+            if name.endswith("_err_count") and count not in ("0", ""):
+                yield f"GPU {card}: {count} uncorrected errors ({name.removesuffix('_err_count')})"
 
 
 def _of_log(path: str) -> Iterator[str]:
@@ -423,15 +443,15 @@ def _open(folder: str) -> set[str]:
 
 
 def _owner(path: str) -> str:
-    import pwd
+    """Return the owner's name; the number of one without a name."""
+    from pathlib import Path  # 5 ms, needed only where there is such a process
 
     try:
-        number = os.stat(path).st_uid
-        return pwd.getpwuid(number).pw_name
+        return Path(path).owner()
+    except KeyError:
+        return str(os.stat(path).st_uid)
     except OSError:
         return "?"
-    except KeyError:
-        return str(number)
 
 
 # What NVIDIA's driver reports (NVML), of the GPUs that this process may use.
@@ -452,24 +472,21 @@ def nvml_state(environ: Mapping[str, str], root: str = "/") -> GpuState:
         is_absent = error.value in (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
         return [] if is_absent else [f"NVML does not start: {error}"], {}
     mask = environ.get("CUDA_VISIBLE_DEVICES")
-    faults: list[str] = []
-    values: list[tuple[str, str]] = []
-    users: dict[str, set[str]] = {}
-    count = 0
-    for number in range(pynvml.nvmlDeviceGetCount()):
-        gpu = _NvidiaGpu(pynvml, number)
-        if gpu.is_visible(mask):
-            count += 1
-            faults += [f"GPU {number}: {fault}" for fault in gpu.faults()]
-            values += gpu.values()
-            for pid in gpu.processes():
-                users.setdefault(pid, set()).add(f"nvidia{number}")
-    names = dict.fromkeys(name for name, _ in values)
-    parts = {f"gpus.{name}": _counted(value for key, value in values if key == name) for name in names}
+    every = [_NvidiaGpu(pynvml, number) for number in range(pynvml.nvmlDeviceGetCount())]
+    gpus = [gpu for gpu in every if gpu.is_visible(mask)]
+    faults = [f"GPU {gpu.number}: {fault}" for gpu in gpus for fault in gpu.faults()]
+    alike: defaultdict[str, list[str]] = defaultdict(list)
+    users: defaultdict[str, set[str]] = defaultdict(set)
+    for gpu in gpus:
+        for name, value in gpu.values():
+            alike[f"gpus.{name}"].append(value)
+        for pid in gpu.processes():
+            users[pid].add(f"nvidia{gpu.number}")
+    parts = {name: _counted(values) for name, values in alike.items()}
     if _links(root):
         parts.pop("gpus.PCIe", None)
     if "MIG-" not in (mask or ""):  # there are more instances than GPUs
-        parts["gpus"] = str(count)
+        parts["gpus"] = str(len(gpus))
     return [*faults, *_of_processes(root, users)], {"gpus.NVML": "ok", **parts}
 
 
@@ -477,7 +494,7 @@ class _NvidiaGpu:
     """One GPU, by its number in NVML and nvidia-smi."""
 
     def __init__(self, pynvml: Any, number: int) -> None:
-        self._nvml, self._number, self._lost = pynvml, number, ""
+        self.number, self._nvml, self._lost = str(number), pynvml, ""
         self._handle = self._ask("nvmlDeviceGetHandleByIndex", number)
 
     def is_visible(self, mask: str | None) -> bool:
@@ -487,7 +504,7 @@ class _NvidiaGpu:
         if mask is None or "MIG-" in mask:
             return True
         wanted = mask.replace(" ", "").split(",")
-        return str(self._number) in wanted or str(self._get("UUID")).startswith(tuple(one for one in wanted if one[4:]))
+        return self.number in wanted or str(self._get("UUID")).startswith(tuple(one for one in wanted if one[4:]))
 
     def faults(self) -> Iterator[str]:
         """Yield what is wrong with it by itself."""
@@ -539,36 +556,29 @@ class _NvidiaGpu:
             return None
 
 
-# How long a network file system, or a device, may take to answer, in seconds.
-_DEVICE_LIMIT_S = 1.0
-_MOST_FAULTS = 16
+# How long a file system or a device may take to answer, in seconds.
+_ANSWER_S = 1.0
 
 
-def device_facts(environ: Mapping[str, str], clock: Clock) -> tuple[Body, dict[str, str]]:
-    """Return free space, amounts and faults of GPUs, and parts of a fingerprint; what may hang is read in children."""
+def device_facts(environ: Mapping[str, str]) -> tuple[Body, dict[str, str]]:
+    """Return free space, amounts and faults of GPUs, and parts of a fingerprint; all of it may hang."""
     places, scratch = space_places(environ), environ.get("TMPDIR") or "/tmp"  # noqa: S108 - what programs use
-    calls: dict[str, Callable[[], object]] = {path: partial(space_of, path) for path in places if network_type(path)}
-    if os.path.isdir(devices.RDMA):
-        calls["RDMA"] = rdma_errors
-    if file_system(scratch) != "tmpfs":  # which is no disk
-        calls["scratch"] = partial(write_time, scratch)
+    calls: dict[str, Call] = {path: (partial(space_of, path), [None, None]) for path in places}
+    calls["RDMA"] = rdma_errors, []
+    calls["scratch"] = partial(write_time, scratch), [(WRITE_MS, int(_ANSWER_S * 1000))]
     if has_gpu():
-        calls |= {"GPUs": gpu_state, "NVML": partial(nvml_state, environ)}
-    found = call_in_children(calls, _DEVICE_LIMIT_S, clock)
-    spaces = {path: found.get(path) if path in calls else space_of(path) for path in places}
-    rows = [Space(printable(path, _LONGEST), *(free or (None, None))) for path, free in spaces.items() if free != []]
-    missed: dict[str, Any] = {"RDMA": [], "scratch": [(WRITE_MS, int(_DEVICE_LIMIT_S * 1000))], "NVML": NVML_IS_SILENT}
-    missed["GPUs"] = [f"its GPUs did not report their state within {_DEVICE_LIMIT_S:g} s"], {}
-    known = {name: found.get(name, missed[name]) for name in missed if name in calls}
+        calls["GPUs"] = gpu_state, ([f"its GPUs did not report their state within {_ANSWER_S:g} s"], {})
+        calls["NVML"] = partial(nvml_state, environ), NVML_IS_SILENT
+    found = call_in_children(calls, _ANSWER_S)
     faults: dict[str, str] = {}
     parts: dict[str, str] = {}
-    for state in ("GPUs", "NVML"):
-        its_faults, its_parts = known.get(state, ([], {}))
+    for name in ("GPUs", "NVML"):
+        its_faults, its_parts = found.get(name, ([], {}))
         for fault in its_faults:  # both may know of a process
             faults.setdefault(fault.partition(" has ")[0], printable(fault, _LONGEST))
         parts |= its_parts
     return {
-        "spaces": [row._asdict() for row in rows],
-        "amounts": [*own_amounts(), *known.get("RDMA", ()), *known.get("scratch", ())],
-        "faults": [*faults.values()][:_MOST_FAULTS],
+        "spaces": [Space(printable(path, _LONGEST), *found[path])._asdict() for path in places if found[path]],
+        "amounts": [*own_amounts(), *found["RDMA"], *found["scratch"]],
+        "faults": [*faults.values()],
     }, parts

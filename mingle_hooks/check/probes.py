@@ -10,19 +10,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from mingle_hooks.check import facts, report
 from mingle_hooks.check.facts import POLL_S, ActiveDeadline, NameLookups
-from mingle_hooks.check.report import LATE, NO_ECHO, Address, Measured, Peer, ProbeOrder, SendOrder
-from mingle_hooks.errors import MingleError, NetworkError, printable, reason
+from mingle_hooks.check.report import LATE, NO_ECHO, Measured, Peer, ProbeOrder, SendOrder
+from mingle_hooks.errors import MingleError, NetworkError, reason
 from mingle_hooks.net.addresses import RESET_ON_CLOSE, Preference, bound, candidates, ephemeral_range
 from mingle_hooks.rendezvous import multicast
 from mingle_hooks.rendezvous.connection import READ, WRITE, Callers, Loop, dial
 from mingle_hooks.rendezvous.wire import Body, Secret, WireError, parse
 from mingle_hooks.run.agent import Approach, RunnerAddress, Task, find_task
 from mingle_hooks.run.messages import LEAVE, MOST_STRANGERS, Join, Link, Strangers, Welcome
-from mingle_hooks.values import networks, ports as parse_ports
+from mingle_hooks.values import ports as parse_ports
 
 if TYPE_CHECKING:
     from multicast_expert import IfaceInfo
@@ -80,29 +81,21 @@ COUNTED_S = 0.25
 
 
 class ProbeServer:
-    """The open listeners, and their connections, which anybody may open."""
+    """The listeners, and their connections, which anybody may open."""
 
     def __init__(self, loop: Loop, secret: Secret) -> None:
         self._loop, self._secret, self.number = loop, secret, 0
-        self._open: list[Callers] = []
+        self._callers: list[Callers] = []
         self._strangers = Strangers(loop, MOST_STRANGERS)
 
-    def open(self, address: str, port: int) -> bool:
-        """Listen on one of this host's addresses; return whether the port was free. Raises NetworkError."""
-        listener = bound(address, port, hold=False)
-        if listener is None:
-            return False
-        self._open.append(Callers(self._loop, [listener], self._greet, self._strangers.drop_oldest))
-        return True
-
-    def shut(self) -> None:
-        """Close the listener that was opened last."""
-        self._open.pop().close()
+    def take(self, listener: socket.socket) -> None:
+        """Accept connections at a listener, which then belongs to this object."""
+        self._callers.append(Callers(self._loop, [listener], self._greet, self._strangers.drop_oldest))
 
     def close(self) -> None:
         """Close all listeners and connections."""
-        while self._open:
-            self.shut()
+        for callers in self._callers:
+            callers.close()
         self._strangers.close()
 
     def _greet(self, sock: socket.socket, _where: str) -> None:
@@ -176,7 +169,7 @@ class Call:
         if self._is_over:
             return
         self._is_over = True
-        if self._sock is not None and self._sock.fileno() >= 0:
+        if self._sock is not None:
             self._loop.unwatch(self._sock)
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
             self._sock.close()
@@ -367,7 +360,7 @@ _SLOW_S, _MOST_SLOWER = 0.05, 4.0
 # Of more ways than these, one datagram of three is answered, and the last; of fewer, a long round trip is tried again.
 _FEW_WAYS, _ECHOED = 32, 3
 # A connection that is not answered is tried again after these seconds: by itself TCP waits for one and for two more.
-_CALL_S, _CALLS = 0.3, 3
+_CALL_AGAIN_S = (0.3, 0.3)
 # A bit of the network's number in datagrams to the port that the kernel chose.
 _FREE = 1 << 15
 # A datagram for which the kernel had no room is sent again after these seconds: each try makes it look for room.
@@ -447,31 +440,33 @@ class ProbeRun:
 
     def _begin(self, way: Way) -> None:
         """Connect to a peer, and send it the sizes, once the kernel has room for it."""
-        peer = way.peer
         for port in way.ports:
-            self._call(way, port)
-        if peer.free_port:
-            self._ping_free(way)
-        if peer.begins:
-            self._loop.after(self._turn_s, lambda: self._send_sizes(way))
+            self._repeat(partial(self._call, way, port), _CALL_AGAIN_S)
+        if way.peer.free_port:
+            self._repeat(partial(self._ping_free, way), _AGAIN_S)
+        if way.peer.begins:
+            self._loop.after(self._turn_s, lambda: self._repeat(partial(self._send_sizes, way), _AGAIN_S))
 
-    def _again(self, after_s: float, call: Callable[[], None]) -> None:
-        """Call after so many seconds, or later where answers are slow."""
+    def _repeat(self, send: Callable[[], bool], again_s: tuple[float, ...]) -> None:
+        """Send now, and after each of these seconds, later where answers are slow, until there is nothing to send."""
+        if self._is_over or not send() or not again_s:
+            return
 
         def wait() -> None:
             slower = _MOST_SLOWER if self._slowest_s is None else min(self._slowest_s / _SLOW_S, _MOST_SLOWER)
-            self._loop.after(after_s * slower, call)
+            self._loop.after(again_s[0] * slower, lambda: self._repeat(send, again_s[1:]))
 
-        self._loop.after(after_s, wait)
+        self._loop.after(again_s[0], wait)
 
-    def _call(self, way: Way, port: int, tries: int = _CALLS) -> None:
+    def _call(self, way: Way, port: int) -> bool:
         def ended(reason: str) -> None:
             if way.closed.get(port) != "":
                 way.closed[port] = reason
 
-        if tries and port not in way.closed and not self._is_over:
-            way.calls.append(Call(self._loop, self._secret, way.peer.number, (way.peer.theirs, port), ended))
-            self._again(_CALL_S, lambda: self._call(way, port, tries - 1))
+        if port in way.closed:
+            return False
+        way.calls.append(Call(self._loop, self._secret, way.peer.number, (way.peer.theirs, port), ended))
+        return True
 
     def _ping(self, way: Way) -> None:
         """Send one datagram, and the next later, so that a slow host reads in between."""
@@ -487,26 +482,25 @@ class ProbeRun:
         way.sent += 1
         self._loop.after(self._turn_s / self._count, lambda: self._ping(way))
 
-    def _ping_free(self, way: Way, again_s: tuple[float, ...] = _AGAIN_S) -> None:
-        if not way.free_echo and not self._is_over:
+    def _ping_free(self, way: Way) -> bool:
+        if not way.free_echo:
             self._send(way, PING, 0, _FREE)
-            if again_s:
-                self._again(again_s[0], lambda: self._ping_free(way, again_s[1:]))
+        return not way.free_echo
 
     def _is_measured(self, way: Way) -> bool:
         """Return whether its largest packet passes, and quickly: a host may have stalled, so a slow one is retried."""
         is_far = self._step == 1 and (way.rtt_ns or 0) > report.FAR_US * 1000 and way.tries <= len(_AGAIN_S)
         return (way.mtu or 0) >= way.peer.mtu and not is_far
 
-    def _send_sizes(self, way: Way) -> None:
+    def _send_sizes(self, way: Way) -> bool:
         way.tries += 1
-        if self._is_over or self._is_measured(way) or way.tries > len(_AGAIN_S):
-            return
+        if self._is_measured(way) or way.tries > len(_AGAIN_S):
+            return False
         mtu = way.peer.mtu
         is_alone = way.tries == 1 or (way.mtu or 0) >= mtu
         for size in (mtu, *(size for size in _SIZES if size < mtu and not is_alone)):
             self._send(way, SIZE, size)
-        self._again(_AGAIN_S[way.tries - 1], lambda: self._send_sizes(way))
+        return True
 
     def _send(self, way: Way, kind: int, value: int, free: int = 0) -> bool:
         peer = way.peer
@@ -523,7 +517,6 @@ def _row(way: Way) -> Measured:
 
 # Multicast: one group, joined on each interface that carries any; some hosts send to it, all listen.
 
-_LONGEST = 300
 # A host listens on the first of these ports that is free there; datagrams are sent to all of them.
 _PORTS = 3
 
@@ -563,7 +556,7 @@ class Multicast:
     def received(self) -> list[Body]:
         """Return each interface with the hosts that were heard there."""
         return [
-            {"iface": name, "hosts": sorted(self._heard.get(name, {}).values()), "fault": fault[:_LONGEST]}
+            {"iface": name, "hosts": sorted(self._heard.get(name, {}).values()), "fault": fault}
             for name, fault in {**dict.fromkeys(self._heard, ""), **self._faults}.items()
         ]
 
@@ -611,8 +604,10 @@ _MULTICAST_S = (0.0, 0.1, 0.25)
 # Seconds to wait, once all have been sent, for datagrams on their way, before they are counted.
 _STILL_S = 0.05
 _PORT_CANDIDATES = 64
-# Seconds after which a probe exits: one that has not reached the check, and any, as the host of the check may be gone.
-_APPROACH_S, _LONGEST_S = 30.0, 600.0
+# Seconds after which a probe exits that has not reached the check.
+_APPROACH_S = 30.0
+# How often the kernel asks the check's host whether it is still there, in seconds; 127 times in vain end the probe.
+_ASK_S = 5
 _STDERR = 2
 
 
@@ -634,7 +629,6 @@ class Probe:
         self._approach = Approach(loop, self._secret, task.addresses, join, self._welcome)
         self._approach.on_end = lambda _reason: self.leave()
         loop.after(_APPROACH_S, lambda: self.leave() if self._link is None else None)
-        loop.after(_LONGEST_S, self.leave)
 
     def leave(self) -> None:
         """Close everything."""
@@ -647,44 +641,38 @@ class Probe:
     # --- Facts.
 
     def _open_network(self, environ: Mapping[str, str]) -> Multicast:
-        wanted, ports = environ.get(report.IFACE), parse_ports(environ[report.PORTS])
-        prefer: Sequence[Any] = ()
-        try:
-            if wanted:
-                prefer = networks(wanted)
-            own = facts.own_network(prefer)
-        except MingleError as wrong:  # this host's own MINGLE_IFACE
-            trouble = f"expected {wrong.expected}, saw {wrong.seen}"
-            own = facts.own_network(())._replace(addresses=(), trouble=trouble)  # the others know it by the rest
+        """Open two ports on each address: one of the range, and one as the kernel chooses."""
+        own, ports = facts.own_network(environ.get(report.IFACE)), parse_ports(environ[report.PORTS])
+        faults, opened = self._facts["faults"], []
         if own.trouble:
-            self._facts["faults"].append(printable(own.trouble, _LONGEST))
-        opened = [self._open(address, ports)._asdict() for address in own.addresses]
+            faults.append(own.trouble)
+        for address in own.addresses:
+            port = self._open_port(address.address, ports)
+            free_port = self._open_port(address.address, ephemeral_range()) if port else 0
+            opened.append(address._replace(port=port, free_port=free_port)._asdict())
+            if not port:
+                faults.append(f"no port of the range is free on {address.address}")
         self._facts |= {"addresses": opened, "guests": own.guests, "every": own.every}
-        return Multicast(self._loop, self._secret, prefer)
-
-    def _open(self, address: Address, ports: range) -> Address:
-        """Return an address with the ports that are now open there: one of the range, and one as the kernel chooses."""
-        port = self._open_port(address.address, ports)
-        if not port:
-            self._facts["faults"].append(f"no port of the range is free on {address.address}")
-            return address
-        return address._replace(port=port, free_port=self._open_port(address.address, ephemeral_range()))
+        self._facts["faults"] = faults[: report.MOST_ADDRESSES]
+        return Multicast(self._loop, self._secret, own.prefer)
 
     def _open_port(self, address: str, ports: range) -> int:
         """Return the port that is now open for TCP and UDP; 0 if none is free."""
         for port in candidates(os.urandom(16), _PORT_CANDIDATES, ports):
             try:
-                if not self._server.open(address, port):
-                    continue
+                listener = bound(address, port, hold=False)
             except MingleError:  # the address has gone
                 break
-            if self._datagrams.open(address, port):
+            if listener is not None and self._datagrams.open(address, port):
+                self._server.take(listener)
                 return port
-            self._server.shut()
+            if listener is not None:
+                listener.close()
         return 0
 
     def _welcome(self, _address: RunnerAddress, link: Link, welcome: Welcome) -> None:
         self._link = link
+        link.probe_peer(_ASK_S)
         link.on_message = self._received
         for part in (self._datagrams, self._server, self._multicast):
             part.number = welcome.number
@@ -764,7 +752,7 @@ def run_probe(arguments: Sequence[str]) -> int:
         with Loop() as loop:
             probe = Probe(loop, task, os.environ)
             loop.run(lambda: probe.is_over)
-            return 0 if probe.was_dismissed else os.EX_TEMPFAIL
+            return 0 if probe.was_dismissed else report.GAVE_UP
     except MingleError as wrong:
         os.write(_STDERR, f"mingle check: {wrong}\n".encode())
         return wrong.exit_code

@@ -16,6 +16,7 @@ from mingle_hooks import __version__, files
 from mingle_hooks.errors import printable
 from mingle_hooks.rendezvous.fingerprint import LONGEST
 from mingle_hooks.rendezvous.wire import Body, Key, Most, WireError, address, parse, printable_text, within
+from mingle_hooks.run.messages import Milliseconds
 from mingle_hooks.schedulers.facts import fold
 
 Kind = Literal["missing", "network", "node"]
@@ -24,7 +25,7 @@ Confidence = Literal["certain", "likely", "possible"]
 # So many hosts that saw it: two may share a fault of their own.
 _CERTAIN, _LIKELY = 3, 2
 
-# Exit statuses, those of MissingError, NetworkError and ConflictError: the first that applies.
+# Exit statuses, those of MissingError, NetworkError and ConflictError: the lowest that applies.
 STATUSES: dict[Kind, int] = {"missing": 69, "network": 71, "node": 76}
 # If more than this share of the hosts seem to be at fault, it is the network or the check: no host is left out.
 MOST_EXCLUDED = 0.25
@@ -233,7 +234,7 @@ class Report(NamedTuple):
         kinds = {finding.kind for finding in self.findings if not finding.is_note}
         if not self.exclude:
             kinds = {"network" if kind == "node" else kind for kind in kinds}
-        return next((status for kind, status in STATUSES.items() if kind in kinds), 0)
+        return min((STATUSES[kind] for kind in kinds), default=0)
 
     def to_json(self) -> dict[str, Any]:
         """Return what --json prints."""
@@ -250,8 +251,7 @@ def _plain(value: Any) -> Any:
 
 def with_findings(report: Report, more: tuple[Finding, ...]) -> Report:
     """Return the report with more findings: notes last, and before them in the order of their statuses."""
-    order = [*STATUSES]
-    findings = sorted((*report.findings, *more), key=lambda finding: (finding.is_note, order.index(finding.kind)))
+    findings = sorted((*report.findings, *more), key=lambda finding: (finding.is_note, STATUSES[finding.kind]))
     return report._replace(findings=tuple(findings))
 
 
@@ -296,6 +296,8 @@ FACTS, ORDER, ANSWER = 48, 49, 50
 # Variables of a probe, beside its key and the addresses of `mingle check`.
 IFACE, PORTS = "MINGLE_IFACE", "MINGLE_PORT_RANGE"
 PROBE, COUNT, SEND = "probe", "count", "send"
+# The exit status of a probe that did not reach `mingle check`, or lost it: EX_TEMPFAIL.
+GAVE_UP = 75
 # A round trip that takes no more than this is never long, in microseconds.
 FAR_US = 2000
 # Why a port is closed: to TCP, and to UDP alone.
@@ -373,8 +375,8 @@ class ProbeOrder(NamedTuple):
     names: Annotated[tuple[HostName, ...], Most(MOST_HOSTS)]
     datagrams: Annotated[int, Key("count"), within(1, 1000)]
     multicast: bool
-    limit_ms: Annotated[int, within(0, 10**8)]
-    most_ms: Annotated[int, within(0, 10**8)]
+    limit_ms: Milliseconds
+    most_ms: Milliseconds
     turn_us: Annotated[int, within(1, 10**8)]
 
 

@@ -6,12 +6,13 @@ import ipaddress
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
-from statistics import median, median_low
+from itertools import product
+from statistics import fmean, median, median_low
 from typing import TypeVar
 
 from mingle_hooks.check import facts, report as reports
 from mingle_hooks.check.causes import LEAST_SHARE_OF_ALL, Cause, Counts, Way, find_causes, find_lossy, is_lossy, loss
-from mingle_hooks.check.report import Finding, Flow, Heard, Host, Network, Pair, Report, Space
+from mingle_hooks.check.report import Finding, Flow, Host, Network, Pair, Report, Space
 from mingle_hooks.rendezvous.fingerprint import load_fingerprint
 from mingle_hooks.rendezvous.report import KINDS, MAJORITY, Compared, compare_members, odd_values
 from mingle_hooks.schedulers.facts import fold
@@ -39,18 +40,18 @@ _MOST_CLASHING = 2
 
 def bridge_addresses(hosts: Sequence[Host]) -> dict[str, tuple[str, ...]]:
     """Return each address that is a bridge for guests, with its hosts: no host has another address on its network."""
-    networks = _networks(hosts)
+    of_networks = [set(known.values()) for known in _networks(hosts).values()]
+    alone = {address for its in of_networks if len(its) == 1 for address in its}
     bridges = {address.address for host in hosts for address in host.addresses if address.kind == "bridge"}
-    found = {}
-    for shared, owners in _owners(hosts).items():
-        alone = any(set(known.values()) == {shared} for known in networks.values() if shared in known.values())
-        if alone and len(owners) > 1 and (len(owners) > _MOST_CLASHING or shared in bridges):
-            found[shared] = owners
-    return found
+    return {
+        address: owners
+        for address, owners in _owners(hosts).items()
+        if address in alone and len(owners) > 1 and (len(owners) > _MOST_CLASHING or address in bridges)
+    }
 
 
 def shared_networks(hosts: Sequence[Host]) -> tuple[Network, ...]:
-    """Return the networks of two or more hosts, the best first.
+    """Return the networks of two or more hosts, the best first by the mean place in their lists of addresses.
 
     IPv6 counts only on interfaces that share no IPv4 network, so that no wire is probed twice.
     """
@@ -66,7 +67,8 @@ def shared_networks(hosts: Sequence[Host]) -> tuple[Network, ...]:
     used = {name: known for name, known in found.items() if ":" not in name or not wires[name] <= four}
     if len(hosts) > 1 and not any(len(known) == len(hosts) for known in used.values()):
         used |= _routed(hosts)
-    order = sorted(used, key=lambda name: (_mean_position(hosts, used[name]), -len(used[name])))
+    places = {(host.name, address.address): place for host in hosts for place, address in enumerate(host.addresses)}
+    order = sorted(used, key=lambda name: (fmean(places[end] for end in used[name].items()), -len(used[name])))
     return tuple(Network(name, tuple(used[name]), tuple(used[name].values())) for name in order[:MOST_NETWORKS])
 
 
@@ -94,14 +96,6 @@ def _routed(hosts: Sequence[Host]) -> dict[str, dict[str, str]]:
         if all(best.values()):
             return {ROUTED: best}
     return {}
-
-
-def _mean_position(hosts: Sequence[Host], known: dict[str, str]) -> float:
-    """Return the mean position of a network's addresses in the hosts' lists, which have the best first."""
-    positions = [
-        [address.address for address in host.addresses].index(known[host.name]) for host in hosts if host.name in known
-    ]
-    return sum(positions) / len(positions)
 
 
 # Rules about what should be alike: the odd host in each thing.
@@ -190,20 +184,24 @@ def absent_from_network(report: Report) -> Iterator[Finding]:
     known = {address for network in usual for address in network.addresses}
     for network in usual:
         kinds = {end.kind for end in reports.network_ends(report.here, network).values()}
-        subnet = ipaddress.ip_network(network.name)
-        absent: dict[bool, list[str]] = {}
-        for host in report.here:
-            if host.name not in network.hosts:
-                ends = [end.address for end in host.addresses if end.kind in kinds and end.address not in known]
-                others = [one for one in map(ipaddress.ip_address, ends) if one.version == subnet.version]
-                is_elsewhere = any(one not in subnet for one in others)  # and not with another prefix only
-                absent.setdefault(is_elsewhere, []).append(host.name)
-        for is_note, hosts in absent.items():
+        absent = [host for host in report.here if host.name not in network.hosts]
+        others = {host.name: [end for end in host.addresses if end.kind in kinds] for host in absent}
+        is_elsewhere = {
+            name: any(_is_outside(end.address, network) for end in ends if end.address not in known)
+            for name, ends in others.items()
+        }
+        for is_note, hosts in _by_value((is_note, name) for name, is_note in is_elsewhere.items()).items():
             text = f"{fold(hosts)}: no address on {network.name}, where {len(network.hosts)} others are"
             text += ", but on another network" if is_note else ""
-            yield Finding("network", (*hosts,), text, () if is_note else (*hosts,), is_note)
+            yield Finding("network", hosts, text, () if is_note else hosts, is_note)
     if len(names) > 1 and not any(len(network.hosts) == len(names) for network in report.networks):
         yield Finding("network", names, "no network that all hosts share")
+
+
+def _is_outside(address: str, network: Network) -> bool:
+    """Return whether an address is not on a network of its family, whatever prefix its host has."""
+    subnet, its = ipaddress.ip_network(network.name), ipaddress.ip_address(address)
+    return its.version == subnet.version and its not in subnet
 
 
 def different_interfaces(report: Report, *, field: str, label: str, of_kind: bool = False) -> Iterator[Finding]:
@@ -274,6 +272,7 @@ _CLOCK_S = 1.0
 _FULL_MB = 64
 # The /dev/shm of hosts with several GPUs is at least this large; Docker gives a container 64 MiB.
 _LEAST_SHM_MB = 512
+_FULL_TABLE = "a kernel's neighbour table was full at times (net.ipv4.neigh.default.gc_thresh3)"
 _ONLY, _SHM = "has only", "user: start the container with --ipc=host or --shm-size; admin: mount it larger"
 
 
@@ -323,9 +322,8 @@ def wrong_clocks(report: Report) -> Iterator[Finding]:
 
 def full_directories(report: Report) -> Iterator[Finding]:
     """Find directories that are full or do not answer; one that is so on all hosts excludes none."""
-    all_spaces = [(space, host) for host in report.here for space in host.spaces]
-    faults = [(space.path, fault, host) for space, host in all_spaces if (fault := _fault(space, host))]
-    for (path, fault), names in _by_value(((path, fault), host.name) for path, fault, host in faults).items():
+    faults = [((space.path, _fault(space, host)), host.name) for host in report.here for space in host.spaces]
+    for (path, fault), names in _by_value(its for its in faults if its[0][1]).items():
         suspects = names if len(names) < len(report.here) or len(names) == 1 else ()
         remedy = _SHM if fault.startswith(_ONLY) else ""
         yield Finding("node", names, f"{fold(names)}: {path} {fault}", suspects, remedy=remedy)
@@ -443,19 +441,18 @@ def _datagrams(pair: Pair) -> dict[Way, Counts]:
 def unknown_pairs(report: Report) -> Iterator[Finding]:
     """Note how many pairs are not known, and why."""
     busy = {host.name: host.late_s for host in report.here if host.late_s or host.dropped}
+    late_s = max(busy.values(), default=0.0)
+    why = f"nothing ran for {late_s:.1f} s (--timeout)" if late_s else "not all packets were read in time"
     of_busy = sum(not busy.keys().isdisjoint((pair.one, pair.other)) for pair in report.unknown)
-    if of_busy:
-        late_s = max(busy.values())
-        why = f"nothing ran for {late_s:.1f} s (--timeout)" if late_s else "not all packets were read in time"
-        text = f"{fold(tuple(busy))}: too busy to measure, {why}; {_pairs_are(of_busy)} not known"
-        yield Finding("network", tuple(busy), text, is_note=True)
-    if of_full := len(report.unknown) - of_busy:
-        text = "a kernel's neighbour table was full at times (net.ipv4.neigh.default.gc_thresh3)"
-        yield Finding("network", (), f"{text}; {_pairs_are(of_full)} not known", is_note=True)
-
-
-def _pairs_are(count: int) -> str:
-    return f"{count} pair{'s are' if count != 1 else ' is'}"
+    for hosts, text, count in (
+        (tuple(busy), f"{fold(tuple(busy))}: too busy to measure, {why}", of_busy),
+        ((), _FULL_TABLE, len(report.unknown) - of_busy),
+    ):
+        if count:
+            are = "is" if count == 1 else "are"
+            yield Finding(
+                "network", hosts, f"{text}; {reports.count_text(count, 'pair')} {are} not known", is_note=True
+            )
 
 
 def small_packets(report: Report) -> Iterator[Finding]:
@@ -537,7 +534,7 @@ _SMALL = {
 def _finding(cause: Cause, texts: dict[str, str], network: Network, detail: str) -> Finding:
     """Return the finding of a cause. Of a pair, leaving out one host is enough."""
     text = cause.text(texts, network.name, detail)
-    return Finding("network", cause.named, text, cause.named[-1:], confidence=cause.confidence)
+    return Finding("network", cause.hosts, text, cause.hosts[-1:], confidence=cause.confidence)
 
 
 # The rule about multicast: hosts that receive none, and hosts that are not heard. A network without any is no fault.
@@ -557,42 +554,35 @@ def multicast_trouble(report: Report) -> Iterator[Finding]:
     # Of many hosts only some send: those that any host heard.
     heard_hosts = {sender for host in report.here for heard in host.multicast for sender in heard.hosts}
     senders = {host.name for host in report.here} if report.others is None else heard_hosts
-    doubtful = {host.name for host in report.here if host.is_doubtful}
-    multicast = {(host.name, heard.iface): heard for host in report.here for heard in host.multicast}
+    sound = [host for host in report.here if not host.is_doubtful]
+    multicast = {(host.name, heard.iface): heard for host in sound for heard in host.multicast}
     for network in report.networks:
-        ends = reports.network_ends(report.here, network).items()
-        heard_at: dict[str, Heard] = {
-            host: multicast[host, end.iface] for host, end in ends if (host, end.iface) in multicast
-        }
+        ends = reports.network_ends(sound, network).items()
+        heard_at = {host: multicast[host, end.iface] for host, end in ends if (host, end.iface) in multicast}
+        ways = product((host for host in heard_at if host in senders), heard_at)
         excused = unsound(report, network.name)
-        tested: list[Way] = [
-            (sender, host)
-            for sender in heard_at
-            for host in heard_at
-            if sender in senders
-            and host != sender
-            and (sender, host) not in excused
-            and doubtful.isdisjoint((sender, host))
-        ]
+        tested = [(sender, host) for sender, host in ways if sender != host and (sender, host) not in excused]
         for cause in find_causes([way for way in tested if way[0] not in heard_at[way[1]].hosts], tested):
-            fault = next((f" ({heard_at[host].fault})" for host in cause.named if heard_at[host].fault), "")
+            fault = next((f" ({heard_at[host].fault})" for host in cause.hosts if heard_at[host].fault), "")
             is_note = cause.direction == "all" or len(heard_at) == 2  # noqa: PLR2004 - of two, neither is the odd one
             text = cause.text(_MULTICAST, network.name) + fault
-            yield Finding("network", cause.named, text, is_note=is_note, confidence=cause.confidence)
+            yield Finding("network", cause.hosts, text, is_note=is_note, confidence=cause.confidence)
 
 
 # Rules about names: what each host's name is on that host, and on the others.
 
 _LOOPBACK = ("127.", "::1")
+# Direction of a cause -> its text, with what is wrong with one name, or several.
 _NAMES = {
-    "in": "{a}: its name {d} others",
-    "out": "{a}: others' names {d} it",
-    "both": "{a}: its name and others' names {d} each other",
-    "pair": "{a} and {b}: their names {d} each other",
-    "way": "{b}: its name {d} {a}",
-    "all": "the hosts' names {d} each other",
+    "in": "{a}: its name {d[0]} others",
+    "out": "{a}: others' names {d[1]} it",
+    "both": "{a}: its name and others' names {d[1]} each other",
+    "pair": "{a} and {b}: their names {d[1]} each other",
+    "way": "{b}: its name {d[0]} {a}",
+    "all": "the hosts' names {d[1]} each other",
 }
-_UNKNOWN, _SILENT = "are not known to", "get no answer in time from the name service of"
+_SILENT = "no answer in time from the name service of"
+_BAD_NAMES = {(): ("is not known to", "are not known to"), None: (f"gets {_SILENT}", f"get {_SILENT}")}
 
 
 def own_name(report: Report) -> Iterator[Finding]:
@@ -624,14 +614,11 @@ def others_names(report: Report) -> Iterator[Finding]:
         for name in host.names
         if name.name in known and not (host.late_s and name.addresses is None)
     }
-    for is_silent in (False, True):
-        bad = [way for way, addresses in tested.items() if addresses == (None if is_silent else ())]
-        for cause in find_causes(bad, tested):
-            text = cause.text(_NAMES, "", _SILENT if is_silent else _UNKNOWN)
-            if cause.direction in ("in", "way"):
-                text = text.replace("its name are", "its name is").replace("its name get", "its name gets")
-            suspects = cause.named if cause.direction == "out" else ()
-            yield Finding("node", cause.named, text, suspects, confidence=cause.confidence)
+    for answer, verbs in _BAD_NAMES.items():
+        for cause in find_causes([way for way, addresses in tested.items() if addresses == answer], tested):
+            text = cause.text(_NAMES, "", verbs)
+            suspects = cause.hosts if cause.direction == "out" else ()
+            yield Finding("node", cause.hosts, text, suspects, confidence=cause.confidence)
     answers: defaultdict[str, list[tuple[tuple[str, ...], str]]] = defaultdict(list)
     for (resolver, name), addresses in tested.items():
         if addresses:

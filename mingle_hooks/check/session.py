@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import combinations
@@ -17,8 +19,8 @@ from mingle_hooks.errors import UsageError, printable
 from mingle_hooks.export.variables import own
 from mingle_hooks.net.addresses import is_hostname
 from mingle_hooks.rendezvous.connection import Loop
-from mingle_hooks.rendezvous.wire import Body, Secret, WireError, integer, parse
-from mingle_hooks.run.launching import Launching, Sockets
+from mingle_hooks.rendezvous.wire import Body, WireError, integer, parse
+from mingle_hooks.run.launching import Launching
 from mingle_hooks.run.messages import JOIN, MOST_STRANGERS, Join, Leave, Link, Reception, Welcome
 from mingle_hooks.run.processes import shell_status
 from mingle_hooks.run.start import Options, Request, facts_of, option_seconds, plan_hosts, plan_request, run_command
@@ -56,68 +58,6 @@ def check_request(
     limit_s = option_seconds(timeout, "--timeout", _FEW_S + max(len(job.hosts) - _FEW, 0) * _EACH_S)
     start_s = option_seconds(start, "--start", START_S)
     return CheckRequest(starter, job, loaded, limit_s, start_s, is_bandwidth)
-
-
-# The probes' reports: which probes are connected, and what each has sent.
-
-_SILENCE_MS = 60_000  # probes send no heartbeats, and expect none
-
-
-class ProbeListener:
-    """Collects `facts` and `answers` by host number; `gone` has why the connection of a host ended."""
-
-    def __init__(self, loop: Loop, sockets: Sockets, secret: Secret, hosts: Sequence[str]) -> None:
-        self._sockets = sockets
-        self._numbers = {host: number for number, host in enumerate(hosts)}
-        self._here: dict[int, Link] = {}
-        self.facts: dict[int, Body] = {}
-        self.answers: dict[int, Body] = {}
-        self.arrived_at: dict[int, float] = {}  # when each host's last answer did
-        self.gone: dict[int, str] = {}
-        self._reception = Reception(loop, self._introduced, MOST_STRANGERS + len(hosts))
-        self._reception.listen(sockets.listeners, secret)
-        self._reception.on_end = self._ended
-
-    def order(self, number: int, order: Body) -> None:
-        """Send an order to a probe, if it is connected."""
-        if number in self._here:
-            self._here[number].send_message(report.ORDER, order)
-
-    def dismiss(self) -> None:
-        """Have all probes exit."""
-        for link in self._here.values():
-            link.send_record(Leave(0))
-
-    def close(self) -> None:
-        """Close all connections."""
-        self._reception.close()
-        for link in self._here.values():
-            link.close()
-
-    def _ended(self, link: Link, why: str) -> None:
-        for number, other in [*self._here.items()]:
-            if other is link:
-                del self._here[number]
-                self.gone[number] = why
-
-    def _introduced(self, link: Link, kind: int, body: Body) -> None:
-        """Accept a probe of this check. Raises WireError for any other caller."""
-        self._reception.admit(link)
-        number = self._numbers.get(parse(Join, body).host)
-        if kind != JOIN or number is None or number in self._here:
-            raise WireError("no host of this check")
-        self._here[number] = link
-        link.on_message = lambda kind, body: self._received(number, kind, body)
-        link.send_record(Welcome(number, self._sockets.port, _SILENCE_MS))
-
-    def _received(self, number: int, kind: int, body: Body) -> None:
-        if kind == report.FACTS:
-            self.facts[number] = body
-        elif kind == report.ANSWER:
-            if number not in self.answers:
-                self.answers[number], self.arrived_at[number] = body, time.time()
-        else:
-            raise WireError("not a probe's message")
 
 
 # Which hosts probe each other, and when: few at once, and of many hosts each probes only some.
@@ -161,14 +101,11 @@ def _tournament(count: int) -> tuple[Round, ...]:
     Each host begins about half of its probes.
     """
     odd = count - 1 + count % 2
-    pairs = [(one, other, (one + other) % odd) for one, other in combinations(range(odd), 2)]
-    pairs += [(one, odd, 2 * one % odd) for one in range(odd if odd < count else 0)]
-    return tuple(tuple(_ordered(one, other) for one, other, number in pairs if number == turn) for turn in range(odd))
-
-
-def _ordered(one: int, other: int) -> tuple[int, int]:
-    low, high = sorted((one, other))
-    return (low, high) if (low + high) % 2 else (high, low)
+    turns: list[list[tuple[int, int]]] = [[] for _ in range(odd)]
+    for one, other in combinations(range(count), 2):
+        turn = turns[(one + other if other < odd else 2 * one) % odd]
+        turn.append((one, other) if (one + other) % 2 else (other, one))
+    return tuple(map(tuple, turns))
 
 
 def _ring(count: int) -> tuple[Round, ...]:
@@ -189,6 +126,8 @@ _MTU, _LARGEST = 1500, 65535  # of an interface that does not report one, and of
 # A port that the kernel chose is tried in the first turns only, as two hosts or four suffice to find a firewall: in a
 # turn of many hosts, each meets two.
 _FREE_TURNS, _FREE_TURNS_OF_MANY = 4, 1
+
+_STOPPED = "it started, then did not answer in time"
 
 Rows = dict[tuple[int, int, int], report.Measured]  # from host, to host, network
 Arrivals = dict[tuple[int, int, int], int]  # the same -> datagrams that arrived
@@ -242,36 +181,38 @@ def assemble_report(
     names = [host.name for host in hosts]
     rows: Rows = {}
     arrived: Arrivals = {}
-    dropped: dict[int, int] = {}
     found = [*hosts]
     for number in here:
         try:
-            answer = parse(report.Counted, counted[number])
-            found[number] = _completed(hosts[number], names, parse(report.Found, met[number]), answer, len(here))
-        except (KeyError, WireError) as wrong:
-            why = f": {wrong}" if isinstance(wrong, WireError) else ""
-            missing = f"it started, then did not answer in time{why}"
-            found[number] = hosts[number]._replace(missing=missing, is_late=not why)
+            # In this order: a late answer to PROBE may stand where that to COUNT should be.
+            its, answer = parse(report.Found, met[number]), parse(report.Counted, counted[number])
+            found[number] = _completed(hosts[number], names, its, answer, datagram_rounds(len(here)))
+        except KeyError:
+            found[number] = hosts[number]._replace(missing=_STOPPED, is_late=True)
+            continue
+        except WireError as wrong:
+            found[number] = hosts[number]._replace(missing=f"{_STOPPED}: {wrong}")
             continue
         clock_s = answer.time_ms / 1000
         found[number] = found[number]._replace(clock=(clock_s - arrived_at[number], clock_s + 0.001 - asked_at))
         rows |= {(number, row.number, row.network): row for row in answer.met}
         arrived |= {(row.sender, number, row.network): row.datagrams for row in answer.heard}
-        dropped[number] = answer.dropped
-    for number, count in dropped.items():
-        lost = sum(max(row.sent - arrived.get(way, 0), 0) for way, row in rows.items() if way[1] == number)
-        if lost <= count:  # nothing else was lost on the way to it
-            found[number] = found[number]._replace(dropped=count)
+    lost: Counter[int] = Counter()
+    for way, row in rows.items():
+        lost[way[1]] += max(row.sent - arrived.get(way, 0), 0)
+    present = [number for number in here if found[number].missing is None]
+    for number in present:
+        if lost[number] > found[number].dropped:  # something else was lost on the way to it
+            found[number] = found[number]._replace(dropped=0)
     pairs = [*_pairs(found, here, shared, rows, arrived)]
     sound, unknown = (tuple(pair for pair, is_known in pairs if is_known == which) for which in (True, False))
-    present = [hosts[number] for number in dropped]
-    ends = [(network.name, network_ends(present, network)) for network in shared]
+    ends = [(network.name, network_ends([hosts[number] for number in present], network)) for network in shared]
     networks = [Network(name, tuple(known), tuple(end.address for end in known.values())) for name, known in ends]
     return Report(tuple(found), tuple(networks), sound, unknown=unknown)
 
 
-def _completed(host: Host, hosts: Sequence[str], found: report.Found, counted: report.Counted, count: int) -> Host:
-    """Return one of `count` hosts with what its probe found. Raises WireError."""
+def _completed(host: Host, hosts: Sequence[str], found: report.Found, counted: report.Counted, datagrams: int) -> Host:
+    """Return a host with what its probe found; so many datagrams go to each peer. Raises WireError."""
     heard = counted.multicast
     if any(number >= len(hosts) for row in heard for number in row.hosts):
         raise WireError("hosts: no host of this check")
@@ -280,8 +221,9 @@ def _completed(host: Host, hosts: Sequence[str], found: report.Found, counted: r
         own_name=found.own,
         names=tuple(Name(hosts[row.number], row.addresses) for row in found.names if row.number < len(hosts)),
         multicast=tuple(Heard(row.iface, tuple(hosts[n] for n in sorted(set(row.hosts))), row.fault) for row in heard),
+        dropped=counted.dropped,
         had_no_room=any(row.had_no_room for row in counted.met),
-        refused=sum(row.had_no_room and row.sent < datagram_rounds(count) for row in counted.met),
+        refused=sum(row.had_no_room and row.sent < datagrams for row in counted.met),
     )
 
 
@@ -326,6 +268,7 @@ _PROBE_SHARE = 0.25
 # probe that does not run at times may take longer, up to the time of the whole check.
 _PROBE_S = 3.5
 _COUNT_S, _TRANSFER_S, _LEAVE_S = 1.0, 2.0, 1.0
+_SILENCE_MS = 60_000
 # How often the starters' ends are looked for, in seconds.
 _POLL_S = 0.05
 # This many slow transfers are tried again, this often: another program may have used the network.
@@ -341,13 +284,17 @@ def run_check(request: CheckRequest) -> Report:
 
 
 class Session:
-    """The probes of one check. A turn of probing takes at most `turn_s` seconds, all turns `turns_s`."""
+    """The probes of one check: their connections, `facts` and `answers` by the number of their host.
+
+    `gone` has why the connection of a host ended. A turn of probing takes at most `turn_s` seconds, all of them
+    `turns_s`.
+    """
 
     turn_s, turns_s = 0.04, 1.0
 
     def __init__(self, loop: Loop, request: CheckRequest) -> None:
-        self._loop, self._request, self._began = loop, request, loop.clock()
-        self._started = self._began
+        self._loop, self._request = loop, request
+        self._began = self._started = loop.clock()
         iface, port_range = request.settings.iface, request.settings.port_range
         self._launching = Launching(loop, request.starter, request.job, "probe", request.settings, None)
         self._launching.environ[report.PORTS] = f"{port_range.start}-{port_range.stop - 1}"
@@ -355,44 +302,54 @@ class Session:
             self._launching.environ[report.IFACE] = ",".join(wish.text for wish in iface)
         self._launching.on_end = self._starter_ended
         self._processes = self._launching.processes
-        self._names = request.job.hosts
-        self.listener = ProbeListener(loop, self._launching.sockets, self._launching.secret, self._names)
-        self._ended: dict[str, str] = {}  # host -> the last line of its starter's output, and its status
+        self._own_port = f"this host's port {self._launching.sockets.port} (--iface, --port-range)"
+        self._numbers = {host: number for number, host in enumerate(request.job.hosts)}
+        self._ended: dict[str, str] = {}  # host -> why it is missing, by its starter's end
+        self._links: dict[int, Link] = {}
+        self.facts: dict[int, Body] = {}
+        self.answers: dict[int, Body] = {}
+        self.arrived_at: dict[int, float] = {}  # when each host's last answer did
+        self.gone: dict[int, str] = {}
+        self._reception = Reception(loop, self._introduced, MOST_STRANGERS + len(self._numbers))
+        self._reception.on_end = self._link_ended
+        self._reception.listen(self._launching.sockets.listeners, self._launching.secret)
 
     def start(self) -> None:
         """Start a probe on each host."""
-        self._launching.start(self._names)
+        self._launching.start(self._request.job.hosts)
         self._poll_processes()
 
     def close(self) -> None:
         """End all probes, and close the sockets."""
-        self.listener.dismiss()
+        for link in self._links.values():
+            link.send_record(Leave(0))
         wait_for(self._loop, lambda: not self._processes.running, _LEAVE_S)
         self._processes.kill(at_once=True)
         for process in self._processes.running:
             process.wait()
         self._processes.poll()
-        self.listener.close()
+        self._reception.close()
+        for link in self._links.values():
+            link.close()
         self._launching.close()
 
     def report(self) -> Report:
         """Wait for the probes, send them their orders, and return the report of their answers."""
         wait_for(self._loop, self._is_complete, self._request.start_s)
         self._started = self._loop.clock()
-        hosts = tuple(self._host(number, name) for number, name in enumerate(self._names))
+        hosts = tuple(self._host(number, name) for name, number in self._numbers.items())
         here = [number for number, host in enumerate(hosts) if host.missing is None]
         shared = shared_networks([hosts[number] for number in here])
         orders, turns = probe_orders(hosts, here, shared)
         turn_s = min(self.turn_s, self.turns_s / max(turns, 1))
         limit_s = min(self._request.timeout_s * _PROBE_SHARE, _PROBE_S) + turns * turn_s
         most_s = max(limit_s, self._left_s() - 2 * _COUNT_S)
-        for order in orders.values():
-            order |= {"do": report.PROBE, "limit_ms": int(limit_s * 1000), "most_ms": int(most_s * 1000)}
-            order |= {"turn_us": int(turn_s * 1_000_000)}
-        met = self.gather(orders, most_s + _COUNT_S)
+        times = {"limit_ms": int(limit_s * 1000), "most_ms": int(most_s * 1000), "turn_us": int(turn_s * 1_000_000)}
+        wanted = {number: {"do": report.PROBE, **times, **order} for number, order in orders.items()}
+        met = self.gather(wanted, most_s + _COUNT_S)
         asked_at = time.time()
         counted = self.gather({number: {"do": report.COUNT} for number in here}, max(self._left_s(), _COUNT_S))
-        found = assemble_report(hosts, here, shared, met, counted, asked_at, self.listener.arrived_at)
+        found = assemble_report(hosts, here, shared, met, counted, asked_at, self.arrived_at)
         found = found._replace(others=other_hosts(len(here)))
         if self._request.is_bandwidth and shared:
             found = found._replace(flows=self._flows(hosts, found.networks[0]))
@@ -400,16 +357,41 @@ class Session:
 
     def gather(self, orders: Mapping[int, Body], limit_s: float) -> dict[int, Body]:
         """Send orders; return the answers that arrive in time."""
-        listener = self.listener
-        listener.answers.clear()
-        for number, order in orders.items():
-            listener.order(number, order)
-        wait_for(self._loop, lambda: orders.keys() <= listener.answers.keys() | listener.gone.keys(), limit_s)
-        return {number: listener.answers[number] for number in orders if number in listener.answers}
+        self.answers.clear()
+        for number in orders.keys() & self._links.keys():
+            self._links[number].send_message(report.ORDER, orders[number])
+        wait_for(self._loop, lambda: orders.keys() <= self.answers.keys() | self.gone.keys(), limit_s)
+        return {number: self.answers[number] for number in orders if number in self.answers}
 
     def _left_s(self) -> float:
         """Return how much is left of the time after the start, in seconds."""
         return self._started + self._request.timeout_s - self._loop.clock()
+
+    # --- Connections of probes, which send no heartbeats, and expect none.
+
+    def _introduced(self, link: Link, kind: int, body: Body) -> None:
+        """Accept a probe of this check. Raises WireError for any other caller."""
+        self._reception.admit(link)
+        number = self._numbers.get(parse(Join, body).host)
+        if kind != JOIN or number is None or number in self._links:
+            raise WireError("no host of this check")
+        self._links[number] = link
+        link.on_message = lambda kind, body: self._received(number, kind, body)
+        link.send_record(Welcome(number, self._launching.sockets.port, _SILENCE_MS))
+
+    def _received(self, number: int, kind: int, body: Body) -> None:
+        if kind == report.FACTS:
+            self.facts[number] = body
+        elif kind != report.ANSWER:
+            raise WireError("not a probe's message")
+        elif number not in self.answers:
+            self.answers[number], self.arrived_at[number] = body, time.time()
+
+    def _link_ended(self, link: Link, why: str) -> None:
+        for number, other in [*self._links.items()]:
+            if other is link:
+                del self._links[number]
+                self.gone[number] = why
 
     # --- The hosts.
 
@@ -418,33 +400,37 @@ class Session:
         self._loop.after(_POLL_S, self._poll_processes)
 
     def _starter_ended(self, hosts: tuple[str, ...], status: int, output: str) -> None:
-        lines = output.strip().splitlines()
+        lines = output.strip().splitlines() or ["no output"]
         for name in hosts:
-            line = next((line for line in reversed(lines) if name in line), lines[-1] if lines else "no output")
-            self._ended[name] = f"did not start: {printable(line, _LONGEST_WHY)} (status {status})"
+            line = next((line for line in reversed(lines) if name in re.split(r"[^\w.-]+", line)), lines[-1])
+            has_started = self._numbers[name] in self.facts
+            verb = "it started, then ended" if has_started else "did not start"
+            why = f"{verb}: {printable(line, _LONGEST_WHY)} (status {status})"
+            is_cut_off = status == report.GAVE_UP and not has_started
+            self._ended[name] = f"it does not reach {self._own_port}" if is_cut_off else why
 
     def _is_complete(self) -> bool:
-        return all(number in self.listener.facts or name in self._ended for number, name in enumerate(self._names))
+        return all(number in self.facts or name in self._ended for name, number in self._numbers.items())
 
     def _host(self, number: int, name: str) -> Host:
-        if number in self.listener.facts and number not in self.listener.gone:
+        if number in self.facts and number not in self.gone:
             try:
-                return report.parse_report_host(name, self.listener.facts[number])
+                return report.parse_report_host(name, self.facts[number])
             except WireError as wrong:
                 return Host(name, missing=f"it sent what no probe of this version sends: {wrong}")
         if name in self._ended:
             return Host(name, self._ended[name])
-        silent = (
-            f"no sign of it within {self._request.start_s:.1f} s: it has not started yet (--start), or does not reach"
-            f" this host's port {self._launching.sockets.port} (--iface, --port-range)"
-        )
-        return Host(name, silent, is_late=True)
+        if number in self.gone:
+            return Host(name, f"it started, then its connection ended: {self.gone[number]}")
+        silent = f"no sign of it within {self._request.start_s:.1f} s: it has not started yet (--start)"
+        return Host(name, f"{silent}, or does not reach {self._own_port}", is_late=True)
 
     # --- Transfers.
 
     def _flows(self, hosts: tuple[Host, ...], network: Network) -> tuple[Flow, ...]:
         """Have each host send to two others; slow transfers are tried again, alone."""
-        ends, there = network_ends(hosts, network), [self._names.index(name) for name in network.hosts]
+        ends = network_ends(hosts, network)
+        there = [number for name, number in self._numbers.items() if name in ends and ends[name].port]
         found: dict[tuple[int, int], Flow] = {}
 
         def transfer(ways: list[tuple[int, int]]) -> None:
@@ -516,7 +502,6 @@ class _Search:
 
     def __init__(self, hosts: Hosts, passes: Callable[[Hosts], bool]) -> None:
         self._hosts, self._passes = hosts, passes
-        self._known: dict[Hosts, bool] = {}
         self._passes_alone: bool | None = None  # whether the command can pass on one host
         self.runs: list[tuple[Hosts, bool]] = []
 
@@ -526,12 +511,14 @@ class _Search:
         culprits: list[Hosts] = []
         while left and not self._run(left):
             if culprits and not any(passed for _, passed in self.runs):
-                return Verdict("everywhere")
+                break
             smallest = self._smallest(left, ())
             if len(culprits) == _MOST_CULPRITS or len(smallest) > _PAIR or self._run(smallest, again=True):
                 return self.unsteady()
             found = self._separated(smallest, left)
             if self._is_contradicted(found):
+                if self._passes_alone is False:  # and yet it was tried beside others only
+                    return self.unsteady()
                 self._passes_alone = False  # it fails on any single host
                 return self.verdict()
             culprits += found
@@ -558,12 +545,11 @@ class _Search:
         some = tuple(host for host in self._hosts if host in wanted)
         if len(some) == 1 and not self._can_pass_alone(some[0]):
             return True
-        if again or some not in self._known:
+        if again or some not in dict(self.runs):
             if len(self.runs) == MOST_RUNS:
                 raise ExhaustedError
-            self._known[some] = self._passes(some)
-            self.runs.append((some, self._known[some]))
-        return self._known[some]
+            self.runs.append((some, self._passes(some)))
+        return dict(self.runs)[some]
 
     def _can_pass_alone(self, host: str) -> bool:
         """Return whether the command can pass on one host; found out once, on hosts other than a suspect."""
@@ -607,7 +593,7 @@ class _Search:
 
     def _is_contradicted(self, found: tuple[Hosts, ...]) -> bool:
         """Return whether a host that fails alone has passed beside others."""
-        alone = {culprit[0] for culprit in found if len(culprit) == 1 and self._known.get(culprit) is False}
+        alone = {culprit[0] for culprit in found if len(culprit) == 1 and dict(self.runs).get(culprit) is False}
         return any(passed and len(hosts) > 1 and not alone.isdisjoint(hosts) for hosts, passed in self.runs)
 
     def _witnesses(self, others: list[str]) -> list[str]:

@@ -8,14 +8,15 @@ import resource
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
+from typing import Any
 from unittest import mock
 
 from mingle_hooks.check import facts, report
 from mingle_hooks.check.probes import Probe
-from mingle_hooks.check.report import PROBE, Address, Report
+from mingle_hooks.check.report import PROBE, Address, Report, parse_report_host
 from mingle_hooks.check.session import CheckRequest, Session
 from mingle_hooks.rendezvous.connection import Loop
-from mingle_hooks.rendezvous.wire import Body
+from mingle_hooks.rendezvous.wire import Body, decode, encode
 from mingle_hooks.run import starters
 from mingle_hooks.run.agent import Task
 from mingle_hooks.run.messages import KEY
@@ -33,6 +34,11 @@ class Clock:
         return time.monotonic() + self.ahead_s
 
 
+def made_here(calls: Mapping[str, facts.Call], _limit_s: float) -> dict[str, Any]:
+    """Make the calls: children would take longest of all."""
+    return {name: function() for name, (function, _) in calls.items()}
+
+
 class Simulated(Session):
     """A session whose probes share its loop: a turn takes as long as one processor needs for all of them."""
 
@@ -44,10 +50,13 @@ class Simulated(Session):
         where = (("127.0.0.1", self._launching.sockets.port),)
         self.probes = []
         env = {"MINGLE_IFACE": "lo", "MINGLE_PORT_RANGE": "20000-24999", "TMPDIR": facts.SHM}  # no disk
-        for name in self._names:
+        for name in self._numbers:
             own = facts.OwnNetwork((Address("lo", "ethernet", name, 16, 9000, None, 0),))
             task = Task(bytes.fromhex(self._launching.environ[KEY]), where, name, 0)
-            with mock.patch.object(facts, "own_network", return_value=own):
+            with (
+                mock.patch.object(facts, "own_network", return_value=own),
+                mock.patch.object(facts, "call_in_children", made_here),
+            ):
                 self.probes.append(Probe(self._loop, task, env))
         send = self.probes[1]._answer
         self.probes[1]._answer = lambda body: send(  # type: ignore[method-assign]
@@ -66,6 +75,12 @@ class Stopping(Simulated):
         if any(order["do"] == PROBE for order in orders.values()):
             self._loop.after(self.turn_s * 1.5, self._stop)
         return super().gather(orders, limit_s)
+
+    def _is_complete(self) -> bool:
+        """Note that all have started, the last one an hour after the first."""
+        is_complete = super()._is_complete()
+        self.clock.ahead_s += 3600.0 * is_complete
+        return is_complete
 
     def _stop(self) -> None:
         self.clock.ahead_s += self.stop_s
@@ -118,12 +133,14 @@ def test_nothing_is_lost_where_hosts_stand_still() -> None:
     } == {(20, 20, 20, 20, "", "")}
 
 
-def test_a_host_whose_own_networks_are_mistyped_reports_that_as_a_fault() -> None:
-    """Its job's environment may have a MINGLE_IFACE that the check's does not."""
+def test_a_host_with_many_faults_of_its_networks_reports_some() -> None:
+    """Its facts have room for 32; one is that its job's environment has a MINGLE_IFACE that is mistyped."""
     env = {"MINGLE_IFACE": "10.0.0.0/99", "MINGLE_PORT_RANGE": "20000-24999", "TMPDIR": facts.SHM}
-    with Loop() as loop:
+    ends = tuple(Address("eth0", "ethernet", f"198.51.100.{number}", 24, 1500, None, 0) for number in range(1, 33))
+    mistyped = facts.own_network("10.0.0.0/99")
+    with mock.patch.object(facts, "own_network", return_value=mistyped._replace(addresses=ends)), Loop() as loop:
         probe = Probe(loop, Task(bytes(32), (("127.0.0.1", 1),), "a", 0), env)
         probe.leave()
-    (fault,) = [fault for fault in probe._facts["faults"] if "10.0.0.0/99" in fault]
-    assert (fault.startswith("expected "), probe._facts["addresses"]) == (True, [])
-    assert probe._facts["every"] == facts.own_network(()).every  # with which others' answers for its name are compared
+    host = parse_report_host("a", decode(encode(probe._facts)))
+    assert (len(host.faults), host.every, {end.port for end in host.addresses}) == (32, mistyped.every, {0})
+    assert {"expected " in fault and "10.0.0.0/99" in fault for fault in host.faults} == {True, False}

@@ -6,7 +6,7 @@ import select
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, nullcontext
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -17,10 +17,9 @@ from support.gathering import PATIENCE_S, no_descriptor_left, until
 from mingle_hooks.check import probes
 from mingle_hooks.check.probes import Call, Datagrams, Multicast, Packet, ProbeRun, ProbeServer, Transfer, pack_packet
 from mingle_hooks.check.report import Measured, Peer, ProbeOrder
-from mingle_hooks.net.addresses import Preference, candidates
+from mingle_hooks.net.addresses import Preference, bound, candidates
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.wire import Secret, parse
-from mingle_hooks.run import messages
 
 SECRET, ANOTHER = Secret(b"a" * 32), Secret(b"b" * 32)
 HERE = "127.0.0.1"
@@ -57,7 +56,11 @@ def caller() -> Iterator[socket.socket]:
 
 def opened(part: Datagrams | ProbeServer) -> int:
     """Open a free port, and return it."""
-    return next(port for port in range(20_000, 25_000) if part.open(HERE, port))
+    if isinstance(part, Datagrams):
+        return next(port for port in range(20_000, 25_000) if part.open(HERE, port))
+    listener = next(filter(None, (bound(HERE, port, hold=False) for port in range(20_000, 25_000))))
+    part.take(listener)
+    return int(listener.getsockname()[1])
 
 
 def test_only_what_is_signed_for_this_host_is_answered(loop: Loop, datagrams: Make, caller: socket.socket) -> None:
@@ -192,17 +195,18 @@ class Kernel:
         return SimpleNamespace(read=lambda: None, end=end)
 
 
-def met(kernel: Kernel, for_s: float, peer: Peer = PEER, echo: Callable[[ProbeRun], object] = id) -> Measured:
-    """Return what is known of the one peer after some seconds, in which its answers come by `echo`."""
+def met(
+    kernel: Kernel, for_s: float, *peers: Peer, count: int = COUNT, echo: Callable[[ProbeRun], object] = id
+) -> Measured:
+    """Return what is known of the first peer after some seconds, in which its answers come by `echo`."""
     datagrams: Datagrams = kernel  # type: ignore[assignment]
     with Loop(clock=lambda: kernel.now) as loop:
-        meeting = ProbeRun(loop, SECRET, datagrams, ORDER._replace(peers=(peer,)))
+        meeting = ProbeRun(loop, SECRET, datagrams, ORDER._replace(peers=peers or (PEER,), datagrams=count))
         while kernel.now < for_s:
             loop.turn(0.0)
             echo(meeting)
             kernel.now += TURN_S / COUNT
-        (row,) = meeting.measured()
-    return parse(Measured, row)
+        return parse(Measured, meeting.measured()[0])
 
 
 @pytest.mark.parametrize("has_room_at", [0.0, 1.2, 99.0])
@@ -223,7 +227,7 @@ def test_where_answers_are_late_nothing_is_sent_again_soon(
     kernel = Kernel(monkeypatch)
     monkeypatch.setattr(time, "monotonic_ns", lambda: 10**12)
     late = Packet(probes.ECHO, 1, 0, time=10**12 - int(late_s * 10**9))
-    met(kernel, 9.0, PEER._replace(begins=True), lambda run: run.back(late))
+    met(kernel, 9.0, PEER._replace(begins=True), echo=lambda run: run.back(late))
     first, second, *more = kernel.sized(PEER.mtu)
     assert (second - first, len(more)) == (pytest.approx(again_s, abs=0.11), 2)
 
@@ -239,7 +243,7 @@ def test_a_round_trip_that_takes_long_is_measured_again(monkeypatch: pytest.Monk
             answered.append(time.monotonic_ns() - rtt_ms * 10**6)
             run.back(Packet(probes.SIZED, 1, 0, value=PEER.mtu, time=answered[-1]))
 
-    found = met(kernel, 9.0, PEER._replace(begins=True), answer)
+    found = met(kernel, 9.0, PEER._replace(begins=True), echo=answer)
     assert (found.rtt_us or 0) // 1000 >= rtt_ms
     assert kernel.sized() == kernel.sized(PEER.mtu)
     assert len(kernel.sized()) == 4 if rtt_ms else len(kernel.sized()) < 4
@@ -250,14 +254,11 @@ def test_of_many_ways_the_last_datagram_and_some_before_are_answered(
     monkeypatch: pytest.MonkeyPatch, count: int, kinds: str
 ) -> None:
     """The last answer shows that all have arrived; every other one costs a datagram."""
-    kernel: Any = Kernel(monkeypatch)
-    peers = tuple(PEER._replace(number=number, begins=True, turn=number * 1000) for number in range(count))
-    with Loop(clock=lambda: kernel.now) as loop:
-        ProbeRun(loop, SECRET, kernel, ORDER._replace(peers=peers, datagrams=len(kinds)))
-        while len(kernel.trace) < len(kinds):
-            loop.turn(0.0)
-            kernel.now += TURN_S / COUNT / 4
-    assert "".join({probes.PING: "P", probes.NOTE: "N"}[row[1]] for row in kernel.trace) == kinds
+    kernel = Kernel(monkeypatch)
+    peers = (PEER._replace(number=number, begins=True, turn=number * 1000) for number in range(count))
+    met(kernel, 0.1, *peers, count=len(kinds))
+    sent = [kind for _, kind, *_ in kernel.trace if kind != probes.SIZE]
+    assert "".join({probes.PING: "P", probes.NOTE: "N"}[kind] for kind in sent) == kinds
 
 
 def test_a_second_port_of_an_address_only_receives(loop: Loop, datagrams: Make, caller: socket.socket) -> None:
@@ -285,7 +286,6 @@ def test_a_caller_is_greeted_and_told_how_much_has_arrived(loop: Loop, monkeypat
     with closing(ProbeServer(loop, SECRET)) as server, socket.socket() as caller:
         server.number = 3
         port = opened(server)
-        assert not server.open(HERE, port)
         caller.connect((HERE, port))
         caller.sendall(b"12345")
         ends: list[str] = []
@@ -304,34 +304,23 @@ def test_a_caller_is_greeted_and_told_how_much_has_arrived(loop: Loop, monkeypat
 
 
 def test_strangers_neither_stay_nor_use_up_descriptors(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest makes room for the next, and each goes in time."""
+    """The oldest makes room for the next, where so many are there and where no descriptor is left."""
     monkeypatch.setattr(probes, "MOST_STRANGERS", 2)
     with closing(ProbeServer(loop, SECRET)) as server, ExitStack() as stack:
         port = opened(server)
-        callers = [stack.enter_context(socket.socket()) for _ in range(5)]
+        callers = [stack.enter_context(socket.socket()) for _ in range(4)]
 
         def received(caller: socket.socket) -> bytes:
             until(loop, lambda: select.select([caller], [], [], 0)[0])
             return caller.recv(100)
 
-        def call(caller: socket.socket) -> None:
-            caller.connect((HERE, port))
-            assert received(caller)
-
-        def is_dropped(caller: socket.socket) -> bool:
-            with pytest.raises(ConnectionResetError):
-                received(caller)
-            return True
-
-        for caller in callers[:3]:
-            call(caller)
-        assert is_dropped(callers[0])
-        with no_descriptor_left(256):
-            call(callers[3])
-        assert is_dropped(callers[1])
-        monkeypatch.setattr(messages, "STRANGER_S", 0.0)
-        call(callers[4])
-        assert is_dropped(callers[4])
+        for number, is_full in enumerate((False, False, False, True)):
+            with no_descriptor_left(256) if is_full else nullcontext():
+                callers[number].connect((HERE, port))
+                assert received(callers[number])
+            if number >= 2:
+                with pytest.raises(ConnectionResetError):
+                    received(callers[number - 2])
 
 
 @pytest.mark.parametrize(
@@ -430,25 +419,19 @@ def test_all_is_known_once_the_last_answer_has_come(
     assert (len(kernel.trace), len(kernel.calls)) == (sent, 3)
 
 
-def test_who_is_heard_by_multicast_and_where_there_is_none(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each other host is listed once, and all hosts agree on groups and ports."""
+def test_why_multicast_is_not_heard_on_an_interface(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other interfaces are used all the same. Each other host is listed once, and no other datagram counts."""
     eth0, ib0 = (mock.Mock(**{"info.machine_name": name}) for name in ("eth0", "ib0"))
     ib0.send.side_effect = OSError(101, "No network")
     none = BlockingIOError(11, "none")
-    ends = ("eth0", [1]), ("ib0", []), ("gone", [])
-    infos = [SimpleNamespace(machine_name=name, ip4_addrs=four) for name, four in ends]
+    infos = [SimpleNamespace(machine_name=name, ip4_addrs=()) for name in ("eth0", "ib0", "gone")]
     link = mock.Mock(side_effect=[eth0, ib0, OSError(19, "No such device")])
     monkeypatch.setattr(probes.multicast, "carriers", mock.Mock(side_effect=[infos, none]))
     monkeypatch.setattr(probes.multicast, "Link", link)
-    monkeypatch.setattr(probes, "_is_free", lambda family, port: family == socket.AF_INET and port == 21_113)
     part = Multicast(loop, SECRET, [])
     part.number = 1
     part.send()
-    opened = [(*call.args[3:], call.kwargs["ttl"]) for call in link.call_args_list]
-    assert opened == [("239.255.42.160", 21_113, 1), *[("ff15::2aa0:9fdc", 20_139, 1)] * 2]
     own, two, three, other = (Packet(kind, sender, 0) for kind, sender in ((7, 1), (7, 2), (7, 3), (1, 4)))
-    sent = [(probes.unpack_packet(SECRET, data), port) for (data, port), _ in eth0.send.call_args_list]
-    assert sent == [(own, port) for port in (24_028, 21_113, 20_139)]
     data = [pack_packet(SECRET, packet) for packet in (three, own, two, two, other)]
     link.call_args.args[1](eth0, mock.Mock(**{"recv.side_effect": [*data, bytes(40), none]}))
     assert part.received() == [
