@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from mingle_hooks import files, values
-from mingle_hooks.errors import ConflictError, PlaceError, SecretError, UsageError
+from mingle_hooks.errors import ConflictError, NetworkError, PlaceError, SecretError, UsageError
 from mingle_hooks.export.frameworks import needs
 from mingle_hooks.export.hostfiles import Addresses
 from mingle_hooks.export.launchers import everywhere, here, is_first_host
@@ -177,8 +177,7 @@ def _with_network(spec: MemberSpec, world: World, place: Assignment) -> View:
     if "iface" in needed and place.address is not None:
         view = view._replace(place=place._replace(iface=interface_of(place.address)))
     if "hcas" in needed:
-        active = active_rdma_ports()
-        view = view._replace(hcas=None if active is None else tuple(port for port, _ in active))
+        view = view._replace(hcas=active_rdma_ports())
     if "site" in needed:
         view = view._replace(site=addresses.nccl_settings(spec.user_environ))
     if "cpu_only" in needed:
@@ -198,12 +197,15 @@ def reachable(roster: tuple[Member, ...]) -> tuple[Member, ...]:
 
 def resolvable(hosts: Sequence[str], timeout_s: float = NAMES_S) -> set[str]:
     """Return the names that resolve to another address than loopback, such as the 127.0.1.1 of Debian's installer."""
-    deadline = time.monotonic() + timeout_s
-    return {
-        host
-        for host in dict.fromkeys(hosts)
-        if (left_s := deadline - time.monotonic()) > 0 and not all(map(is_loopback, resolve(host, left_s)))
-    }
+    deadline, found = time.monotonic() + timeout_s, set()
+    for host in dict.fromkeys(hosts):
+        left_s = deadline - time.monotonic()
+        try:
+            if left_s > 0 and not all(map(is_loopback, resolve(host, left_s))):
+                found.add(host)
+        except (OSError, NetworkError):  # no descriptor or thread: the world has formed, so this member does not fail
+            break
+    return found
 
 
 # The key of this member: the first that applies. It is never sent and appears in no message.

@@ -358,29 +358,19 @@ def _carrier(host: str) -> str | None:
 
 # linux/route.h: a usable route, and one that rejects.
 _ROUTE_UP, _REJECT = 0x1, 0x200
-_NOWHERE, _NOWHERE6 = "00000000", "0" * 32
 
 
 def default_interface(root: str = "/") -> str | None:
     """Return the interface of the default route with the least metric, IPv4's if there is one, or None."""
-    for routes in (_ipv4(f"{root}/proc/net/route"), _ipv6(f"{root}/proc/net/ipv6_route")):
+    # Interface, flags and metric of each default route; of equal ones the kernel lists its choice first.
+    four, six = rows(f"{root}/proc/net/route", 11), rows(f"{root}/proc/net/ipv6_route", 10)
+    routes4 = [(row[0], int(row[3], 16), int(row[6])) for row in four if row[1] == row[7] == "0" * 8]
+    routes6 = [(row[9], int(row[8], 16), int(row[5], 16)) for row in six if row[:2] == ["0" * 32, "00"]]
+    for routes in (routes4, routes6):
         found = [(metric, name) for name, flags, metric in routes if flags & _ROUTE_UP and not flags & _REJECT]
         if found:
             return min(found, key=lambda route: route[0])[1]
     return None
-
-
-def _ipv4(path: str) -> Iterator[tuple[str, int, int]]:
-    """Yield interface, flags and metric of each default route; of equal ones the kernel lists its choice first."""
-    for name, destination, _, flags, _, _, metric, mask, *_ in rows(path, 11):
-        if destination == mask == _NOWHERE:
-            yield name, int(flags, 16), int(metric)
-
-
-def _ipv6(path: str) -> Iterator[tuple[str, int, int]]:
-    for destination, length, _, _, _, metric, _, _, flags, name in rows(path, 10):
-        if destination == _NOWHERE6 and length == "00":
-            yield name, int(flags, 16), int(metric, 16)
 
 
 def rows(path: str, columns: int) -> Iterator[list[str]]:

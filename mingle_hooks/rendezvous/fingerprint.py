@@ -6,9 +6,9 @@ import os
 import resource
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
-from itertools import count as count_from
 from types import MappingProxyType
 from typing import NamedTuple
+from urllib.parse import quote, unquote
 
 import mingle_hooks
 from mingle_hooks.errors import MingleError
@@ -64,7 +64,7 @@ def dump_fingerprint(parts: Mapping[str, str]) -> str:
     left_out: list[str] = []
     length = -1
     for name in sorted(parts.keys() - {MORE}, key=lambda name: (is_variable(name), name)):
-        text = f"{name}={_escaped(shorten(parts[name], LONGEST_VALUE_TEXT))}"
+        text = f"{name}={quote(shorten(parts[name], LONGEST_VALUE_TEXT), _PLAIN, errors='surrogateescape')}"
         if not left_out and length + 1 + len(text) <= _ROOM:
             shown.append(text)
             length += 1 + len(text)
@@ -80,7 +80,7 @@ def dump_fingerprint(parts: Mapping[str, str]) -> str:
 def load_fingerprint(text: str) -> dict[str, str]:
     """Return the parts of a text; those of an unknown form are left out."""
     pairs = (part.partition("=") for part in text.split(" "))
-    return {name: _unescaped(value) for name, is_part, value in pairs if is_part and name}
+    return {name: unquote(value) for name, is_part, value in pairs if is_part and name}
 
 
 def is_variable(name: str) -> bool:
@@ -97,24 +97,6 @@ def short_hash(value: str) -> str:
     """Return 8 hex digits of a text's hash: enough to distinguish a few, and no way back to the text."""
     # Only the beginning and the length are hashed, as a variable may have a megabyte.
     return sha256(f"{len(value)} {value[:4096]}".encode("utf-8", "surrogateescape")).hexdigest()[:8]
-
-
-def _escaped(value: str) -> str:
-    if not value.strip(_PLAIN):
-        return value
-    data = value.encode("utf-8", "surrogateescape")
-    return "".join(chr(byte) if chr(byte) in _PLAIN else f"%{byte:02x}" for byte in data)
-
-
-def _unescaped(value: str) -> str:
-    first, *others = value.split("%")
-    if not others:
-        return value
-    try:
-        data = first.encode() + b"".join(bytes.fromhex(other[:2]) + other[2:].encode() for other in others)
-    except ValueError:
-        return value
-    return data.decode("utf-8", "replace")
 
 
 # The variables that change how a training runs; others are private.
@@ -211,7 +193,7 @@ def gpu_models(request: FingerprintRequest) -> dict[str, str]:
     else:
         ids = _amd(request.root)
     if count is None:  # neither NVIDIA's nor AMD's
-        neuron = next(number for number in count_from(0) if not os.path.exists(f"{request.root}/dev/neuron{number}"))
+        neuron = len(devices.device_files(f"{request.root}/dev", "neuron"))
         count = neuron or len(list_entries(f"{request.root}/dev/accel"))
         ids = {"neuron"} if neuron else {"accel"}
     models = sorted(_MODELS.get(device_id, device_id) for device_id in ids if device_id)
@@ -356,7 +338,6 @@ _BUILD = "NVIDIA_BUILD_ID"
 # So many bytes of a program's file are hashed, in 0.1 ms, with its whole size.
 MOST_BYTES = 1 << 14
 MOST_ARGUMENTS = 64  # of COMMAND that are searched for a script
-MOST_LEVELS = 32  # of directories above
 _SCRIPTS = (".py", ".sh", ".jl", ".lua", ".R", ".pl")
 _HASH = 8  # digits
 # The packed-refs of a repository with thousands of branches; the end of a longer file is ignored.
@@ -372,9 +353,10 @@ def package_versions(request: FingerprintRequest) -> dict[str, str]:
     name = os.path.basename(os.path.realpath(f"{request.root}{python}"))
     prefix = os.path.dirname(os.path.dirname(python))
     libraries = [folder for folder in list_entries(f"{request.root}{prefix}/lib") if folder.startswith("python3.")]
-    library = name if name in libraries else max(libraries, default=name)
+    if name not in libraries:  # the longest is the latest: python3.12 comes after python3.9
+        name = max(libraries, key=lambda folder: (len(folder), folder), default=name)
     listed: dict[str, str] = {}
-    for folder in _folders(request, prefix, library):
+    for folder in _folders(request, prefix, name):
         for entry in list_entries(f"{request.root}{folder}"):
             if entry.endswith(_METADATA):
                 distribution, _, rest = entry.rpartition(".")[0].partition("-")
@@ -382,7 +364,7 @@ def package_versions(request: FingerprintRequest) -> dict[str, str]:
                 if field is not None:
                     listed.setdefault(field, rest.partition("-py3")[0])
     none = dict.fromkeys(("torch", "nccl", "cuda", "jax"), NOTHING)
-    return {**own, **none, **listed, "python": _release(request.root, prefix) or library.removeprefix("python")}
+    return {**own, **none, **listed, "python": _release(request.root, prefix) or name.removeprefix("python")}
 
 
 def _folders(request: FingerprintRequest, prefix: str, library: str) -> list[str]:
@@ -458,20 +440,15 @@ def program_hash(request: FingerprintRequest) -> dict[str, str]:
 def git_commit(request: FingerprintRequest) -> dict[str, str]:
     """Return the commit that is checked out in the working directory or above it, if it is known."""
     directory = request.directory
-    for _ in range(MOST_LEVELS):
-        place = os.path.join(directory, ".git")
-        kind, _, elsewhere = read_attribute(f"{request.root}{place}", 1024).partition(":")
-        if kind == "gitdir":  # a worktree or a submodule
-            place = os.path.join(directory, elsewhere.strip())
-        elif not os.path.isdir(f"{request.root}{place}"):
-            if directory in ("/", ""):
-                break
-            directory = os.path.dirname(directory)
-            continue
-        commit = _commit(request.root, place)
-        is_one = len(commit) >= _HASH and not commit.strip("0123456789abcdef")
-        return {"git": commit[:_HASH]} if is_one else {}
-    return {}
+    while directory not in ("/", "") and not os.path.exists(f"{request.root}{directory}/.git"):
+        directory = os.path.dirname(directory)
+    place = os.path.join(directory, ".git")
+    kind, _, elsewhere = read_attribute(f"{request.root}{place}", 1024).partition(":")
+    if kind == "gitdir":  # a worktree or a submodule
+        place = os.path.join(directory, elsewhere.strip())
+    commit = _commit(request.root, place)
+    is_one = len(commit) >= _HASH and not commit.strip("0123456789abcdef")
+    return {"git": commit[:_HASH]} if is_one else {}
 
 
 def _commit(root: str, place: str) -> str:

@@ -1,12 +1,14 @@
 """What a member's view is completed with, on the machine that the tests run on, and what needs no other member."""
 
 import base64
+import errno
 import os
 import shutil
 import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -64,9 +66,24 @@ def test_names_wait_for_no_name_server_once_their_time_is_up() -> None:
     assert resolvable(["10.0.0.1"], timeout_s=0) == set()
 
 
+@pytest.mark.parametrize(
+    ("owner", "name", "error"),
+    [
+        (threading.Thread, "start", RuntimeError("can't start new thread")),
+        (socket, "socketpair", OSError(errno.EMFILE, "too many")),
+    ],
+)
+def test_a_member_of_a_formed_world_does_not_fail_where_no_name_can_be_looked_up(
+    owner: object, name: str, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A low `ulimit -u` allows no thread: its launchers get addresses."""
+    monkeypatch.setattr(owner, name, mock.Mock(side_effect=error))
+    assert resolvable(["10.0.0.1"]) == set()
+
+
 SOURCES: dict[str, Any] = {
     "interface_of": lambda _address: "eth0",
-    "active_rdma_ports": lambda: [("mlx5_0:1", "IB")],
+    "active_rdma_ports": lambda: ("mlx5_0:1",),
     "has_accelerator": lambda _environ: False,
     "resolvable": lambda _hosts: set(),
     "addresses": SimpleNamespace(nccl_settings=lambda _environ: {"NCCL": "site"}),
