@@ -21,7 +21,6 @@ import pytest
 from needs import only_with
 from support.gathering import PATIENCE_S
 
-from mingle_hooks import files
 from mingle_hooks.errors import ConflictError, MingleError, MissingError, NetworkError, PlaceError
 from mingle_hooks.rendezvous import local_tasks
 from mingle_hooks.rendezvous.connection import Loop, boottime
@@ -199,36 +198,23 @@ def test_a_local_rank_twice_or_out_of_range_fails_all_tasks(directory: str, rank
     assert codes <= {76, 69}  # 69: it came after the first task had gone
 
 
-@pytest.fixture
-def first(directory: str, tasks: Tasks) -> tuple[Any, Any]:
-    """Give the event of a meeting that has begun, and the first task that holds it; a better name is taken at first."""
-    met, better = FORK.Event(), f"{directory}.better"
+def test_two_first_tasks_are_one_too_many_and_the_next_one_takes_over_what_a_killed_one_left(
+    directory: str, tasks: Tasks
+) -> None:
+    """The earlier one goes on; if it is killed, its other tasks end."""
+    met = FORK.Event()
 
     def meet(_left_s: float, _local_peers: LocalPeers) -> None:
         met.set()
         time.sleep(60)
 
-    os.mkdir(better, 0o755)
-    process = tasks.start(serve, [better, directory], 2, 60.0, meet)
+    first = tasks.start(serve, directory, 2, 60.0, meet)
     call(directory).close()
-    os.rmdir(better)
-    return met, process
-
-
-def test_two_first_tasks_are_one_too_many_and_the_earlier_one_goes_on(directory: str, first: Any, tasks: Tasks) -> None:
-    """Its socket stays, even if a better name has become free since."""
-    for candidates in ([directory], [f"{directory}.better", directory]):
-        with pytest.raises(ConflictError, match="local rank 0"):
-            serve(candidates, 2, 5.0, silent)
-    tasks.start(follow_first_task, [f"{directory}.better", directory], 1, 20.0)
-    assert first[0].wait(PATIENCE_S)
-
-
-def test_a_killed_first_task_ends_the_others_and_hinders_no_next_try(directory: str, first: Any, tasks: Tasks) -> None:
-    """The next first task takes over what it left."""
+    with pytest.raises(ConflictError, match="local rank 0"):
+        serve(directory, 2, 5.0, silent)
     tasks.start(follow, directory, 1)
-    assert first[0].wait(PATIENCE_S)
-    first[1].kill()
+    assert met.wait(PATIENCE_S)
+    first.kill()
     assert [code for code, _ in tasks.ends()] == [-signal.SIGKILL, 69]
     assert os.path.exists(f"{directory}/siblings")
     os.symlink("7", f"{directory}/word")
@@ -243,15 +229,15 @@ GARBAGE = (b"", b"x", b"-1 1", b"99999999999 1", b"\xb2 1", b"1", b"1 2 3", b"1 
 
 
 def test_connections_that_are_no_local_tasks_are_passed_over(directory: str, tasks: Tasks) -> None:
-    """Neither garbage nor more silent connections than are kept delay a task."""
+    """Neither garbage nor silent connections delay a task."""
 
     def disturb() -> None:
-        crowd = [call(directory) for _ in range(local_tasks.MOST_CALLERS + 20)]
+        silent_ones = [call(directory) for _ in range(9)]
         for said in GARBAGE:
             with call(directory) as caller:
                 caller.send(said)
         tasks.start(follow, directory, 1)
-        for caller in crowd:
+        for caller in silent_ones:
             caller.close()
 
     with ThreadPoolExecutor(1) as pool:
@@ -545,20 +531,3 @@ def test_all_other_tasks_end_alike_when_one_is_killed_or_stopped(directory: str,
     ends = tasks.ends()
     codes = {code for process, (code, _) in zip(tasks.all, ends, strict=True) if process is not hit or not is_killed}
     assert codes in ({0}, {69}), ends
-
-
-def test_no_more_callers_are_kept_than_may_wait(directory: str) -> None:
-    """The one that has been silent for longest is dropped."""
-    assert files.try_make_private(directory)
-    with local_tasks.listen_in_directory(directory, 2) as listener, Loop() as loop, ExitStack() as stack:
-        peers = LocalPeers(listener, "here", 2, time.monotonic() + PATIENCE_S)
-        stack.callback(peers.close)
-        peers.attend(loop, lambda _failure: None)
-        callers = []
-        for _ in range(local_tasks.MOST_CALLERS + 3):
-            callers.append(stack.enter_context(call(directory)))
-            loop.turn(0.0)
-        assert len(peers._callers) == local_tasks.MOST_CALLERS
-        assert [callers[place].recv(9, socket.MSG_DONTWAIT).strip() for place in (0, 2)] == [b"", b""]
-        with pytest.raises(BlockingIOError):
-            callers[3].recv(9, socket.MSG_DONTWAIT)
