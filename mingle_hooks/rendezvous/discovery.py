@@ -64,7 +64,6 @@ class Context(NamedTuple):
     note: Callable[[str], None]  # called with a message for the user
     joined: Callable[[], tuple[int, bytes] | None]  # the joined leader's precedence
     member: bytes  # this member's random id
-    one_way: multicast.OneWay  # records whose multicast arrives only one way
 
     @property
     def ports(self) -> tuple[int, ...]:
@@ -184,7 +183,7 @@ class HostsBackend:
         """Store the addresses of a host, and dial new ones at once."""
         del self._lookups[host]
         loop, known = self._context.loop, self._addresses.get(host, [])
-        if not known:  # else nothing has waited for this answer
+        if addresses and not known:  # else nothing has waited for this answer
             loop.names_s = loop.clock() - loop.names_since
         self._addresses[host] = addresses or known  # a name server may fail for a moment
         if self._timer.is_set and set(addresses) - set(known):
@@ -427,14 +426,16 @@ class Dialer:
             if now - oldest.since < FAIR_S:
                 return False
             oldest.hang_up()
+        sock = None
         try:
             sock = dial(*key)
             notice_loss(sock, drop_unsent=True)
-        except OSError as error:  # no route now, or no descriptor; its backend will name it again
+            self._calls[key] = _Call(self, endpoint, sock)
+        except OSError as error:  # no route now, or a limit is reached; its backend will name it again
             self.loop.missed(error)
+            if sock is not None:
+                sock.close()
             return False
-        call = self._calls[key] = _Call(self, endpoint, sock)
-        call.greet()
         return True
 
     def is_calling(self, backend: str) -> bool:
@@ -459,21 +460,17 @@ class Dialer:
 
 
 class _Call:
-    """One connection, until the other side has proved that it holds the key."""
+    """One connection, until the other side has proved that it holds the key. Raises OSError if it cannot be watched."""
 
     def __init__(self, dialer: Dialer, endpoint: Endpoint, sock: socket.socket) -> None:
         self._dialer, self._endpoint, self.backends = dialer, endpoint, {endpoint.backend}
         self.since = dialer.loop.clock()
         self._nonce = os.urandom(wire.NONCE_BYTES)
-        self._at = wire.dialled(endpoint.address, endpoint.port)
         self._connection = Connection(dialer.loop, sock, self._frame, self._ended)
         self._connection.stalled_s = STALLED_S
         self._timer = dialer.loop.after(CALL_S, self.hang_up)
-
-    def greet(self) -> None:
-        """Send HELLO, with a proof of the key; the call is registered before, as the refusal can come at once."""
-        dialer = self._dialer
-        self._connection.send(wire.hello(dialer.secret, dialer.tag, self._nonce, dialer.host, self._at))
+        at = wire.dialled(endpoint.address, endpoint.port)
+        self._connection.send(wire.hello(dialer.secret, dialer.tag, self._nonce, dialer.host, at))
 
     def hang_up(self) -> None:
         """End this call, and let others have their turn."""
@@ -565,10 +562,7 @@ class Search:
         )
         self.dial = self._dialer.dial
         self.back_off = self._dialer.back_off
-        self._one_way = multicast.OneWay()
-        self._context = Context(
-            loop, request.spec, secret, self.dial, self._reject, note, joined, member, self._one_way
-        )
+        self._context = Context(loop, request.spec, secret, self.dial, self._reject, note, joined, member)
         self.candidate: Candidate | None = None
         self._wanted: tuple[str, ...] = ()
         self._later: tuple[str, ...] = ()  # still to be opened
@@ -658,7 +652,9 @@ class Search:
 
     def one_way(self) -> list[str]:
         """Return whose multicast arrives here while ours does not seem to arrive there."""
-        return self._one_way.report(self.leader.roster.entries() if self.leader is not None else ())
+        backend = self._backends.get("multicast")
+        arrived = self.leader.roster.entries() if self.leader is not None else []
+        return backend.one_way(arrived) if isinstance(backend, multicast.MulticastBackend) else []
 
     def no_leader(self, after_s: int) -> MingleError:
         """Return the error of a member that has not found rank 0 within after_s seconds."""

@@ -15,14 +15,12 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from support.gathering import ATTEMPT, OTHER, SECRET, Clock, Room, context, join_request, relay, request, until
+from support.gathering import ATTEMPT, OTHER, SECRET, Clock, Room, context, relay, request, until
 
 from mingle_hooks.errors import NetworkError, PlaceError
 from mingle_hooks.rendezvous import discovery, wire
 from mingle_hooks.rendezvous.connection import CALL_S, Endpoint, Loop, is_local, resolve
 from mingle_hooks.rendezvous.discovery import BACKENDS, MOST_CALLS, Advertisement, Dialer, ProvenLeader, Search
-from mingle_hooks.rendezvous.multicast import MOST_SHOWN, OneWay
-from mingle_hooks.rendezvous.roster import Entry
 from mingle_hooks.rendezvous.wire import MOST_ADVERTISED, Secret, encode
 from mingle_hooks.settings import BACKENDS as NAMES
 
@@ -255,6 +253,19 @@ def test_a_known_name_is_looked_up_again_too_and_keeps_its_addresses_without_an_
         assert its.loop.names_s == 0.0
 
 
+def test_only_the_look_up_of_a_name_that_is_known_counts_as_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name on the fast network is looked up again and again where no host has one."""
+    monkeypatch.setattr(discovery, "Lookup", Mock())
+    with Looking(discovery.hosts_backend, leader_hosts=("node1",), host_suffix="-ib") as its:
+        its.clock.stop()
+        its.backend.search(wanted=True)
+        its.clock.ahead = 1.0
+        its.backend._looked_up("node1", ["10.0.0.1"])
+        its.clock.ahead = 60.0
+        its.backend._looked_up("node1-ib", [])
+        assert its.loop.names_s == pytest.approx(1.0)
+
+
 def test_hosts_behind_the_16th_are_dialled_too(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those before them refuse soon, and with four ports each they could take all calls of every round."""
     hosts, dialled = [f"10.0.0.{number}" for number in range(1, 65)], set()
@@ -426,40 +437,6 @@ def test_a_path_that_is_no_directory_is_refused_at_once(place: Place, tmp_path: 
         place(directory=str(tmp_path / name))
 
 
-# Who is heard by multicast and does not seem to hear us.
-
-
-LEADER, MEMBER = b"L" * 16, b"M" * 16
-
-
-def test_a_leader_that_leaves_two_questions_unanswered_does_not_receive_them() -> None:
-    """One unanswered question may be a loss, and a leader that has answered receives them."""
-    ears = OneWay()
-    ears.heard(LEADER, ("10.0.0.1", "10.1.0.1"))
-    ears.questioned(LEADER)
-    assert ears.report() == []
-    ears.questioned(LEADER)
-    assert ears.report() == ["multicast from 10.0.0.1 arrives here, but ours does not arrive there"]
-    ears.answered(LEADER)
-    assert ears.report() == []
-
-
-def test_a_member_that_asks_and_does_not_check_in_is_listed_by_its_best_address() -> None:
-    """A link-local one is listed only without another; one that checks in, also under another name, is not."""
-    ears = OneWay()
-    for address in ("fe80::1", "10.0.0.2", "10.1.0.2", "fe80::1"):
-        ears.queried(MEMBER, address)
-    ears.queried(b"N" * 16, "10.0.0.3")
-    what = "arrives here, but ours does not arrive there, or its TCP connections do not arrive here"
-    assert ears.report() == [f"multicast from 10.0.0.2, 10.0.0.3 {what}"]
-    its = Entry(join_request(member=MEMBER), "10.9.0.2")
-    its.addresses = "10.0.0.3=100G,mtu9000"
-    assert ears.report([its]) == []
-    for number in range(MOST_SHOWN + 1):
-        ears.queried(bytes([number]) * 16, f"10.0.1.{number}")
-    assert ears.report([its])[0].startswith("multicast from 10.0.1.0, 10.0.1.1, 10.0.1.2, 10.0.1.3 and more arrives")
-
-
 # What is found is dialled, and only a leader that proves itself, where it says it is, is handed over.
 
 
@@ -522,6 +499,9 @@ def test_an_endpoint_that_failed_is_forgotten_among_a_thousand_others(
             patch.setattr(discovery, "dial", Mock(side_effect=OSError(errno.EMFILE, "too many")))
             assert not dialer.dial(first)
         assert pair.loop.shortage is not None
+        with monkeypatch.context() as patch:  # its socket is closed
+            patch.setattr(pair.loop, "watch", Mock(side_effect=OSError(errno.ENOSPC, "no watches left")))
+            assert not dialer.dial(first)
         dialer.dial(first)
         assert len(dialer._calls) == 1
         dialer.dial(Endpoint("10.0.0.1", 5, "test"))  # younger ones are not forgotten with it
@@ -663,11 +643,3 @@ def test_a_leader_by_right_looks_for_another_once_it_has_served_the_first(
         clock.ahead += discovery.HEAD_START_S
         loop.turn(0.0)
     assert calls == at_once + later
-
-
-def test_a_message_names_only_so_many() -> None:
-    """A message names four addresses, however many members ask."""
-    ears = OneWay()
-    for number in range(MOST_SHOWN + 1):
-        ears.queried(bytes([number]) * 16, f"10.0.0.{number}")
-    assert ears.report()[0].startswith("multicast from 10.0.0.0, 10.0.0.1, 10.0.0.2, 10.0.0.3 and more arrives")
