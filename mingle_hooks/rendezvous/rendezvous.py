@@ -426,6 +426,7 @@ class Rendezvous:
         secret = self._secret = Secret.derive(request.key, request.spec.attempt)
         me = self._me = join_request(request)
         self._outcome = Outcome(loop, request.timeout_s, request.age_s)
+        self._leader: Leader | None = None  # this member's own, if it leads or is a candidate
         self._search = Search(
             loop, request, secret, observer.note, self._leader_proven, lambda: self._follower.precedence, me.member
         )
@@ -444,10 +445,6 @@ class Rendezvous:
     def is_over(self) -> bool:
         """Whether this member has its answer or its error, and has informed the others."""
         return self._outcome.is_over
-
-    @property
-    def _leader(self) -> Leader | None:
-        return self._search.leader
 
     def start(self) -> None:
         """Open the listeners and backends; all else happens in the loop. Raises NetworkError."""
@@ -509,7 +506,7 @@ class Rendezvous:
         candidate = stand_as_candidate(self._loop, self._request, self._secret, me, self._leader_changed)
         self._search.candidate = candidate
         if candidate is not None:
-            leader = candidate.leader
+            leader = self._leader = candidate.leader
             leader.choice.is_alone, leader.one_way = self._search.is_alone, self._search.one_way
             if candidate.warning is not None:
                 self._observer.note(candidate.warning)

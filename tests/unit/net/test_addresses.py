@@ -9,14 +9,12 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import ExitStack
 from ipaddress import ip_interface
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster.hosts import Hosts
 from cluster.machines import carrier, grow, recorded, route, route6, seen, tables
 from hypothesis import example, given, strategies as st
 from needs import only_with
@@ -507,33 +505,6 @@ def test_a_reserved_port_is_given_only_to_a_bind_that_reuses_addresses(kept: tup
         assert client.recv(1) == b""
     with holding("::" if ":" in address else "0.0.0.0", port, reuse=True) as listener:
         assert listener.getsockname()[1] == port
-
-
-# Prints what a bind to any port gets while the kept port is the only one to be had, and then where another is free.
-ANY_PORT = """
-import errno, socket
-from pathlib import Path
-from mingle_hooks.net.addresses import keep, listen
-listener = listen("127.0.0.1", [27100], range(27100, 27101))
-keep(listener)
-listener.close()
-for last in (27100, 27101):
-    Path("/proc/sys/net/ipv4/ip_local_port_range").write_text(f"27100 {last}")
-    for reuse in (0, 1):
-        with socket.socket() as sock:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse)
-            try:
-                sock.bind(("0.0.0.0", 0))
-                print(sock.getsockname()[1])
-            except OSError as error:
-                print(errno.errorcode[error.errno])
-"""
-
-
-def test_the_kernel_gives_a_reserved_port_to_no_bind_to_any_port(hosts: Callable[..., Hosts]) -> None:
-    """Also where that one asks with SO_REUSEADDR, and there is no other port."""
-    done = hosts(1)[0].run([sys.executable, "-c", ANY_PORT], check=True)
-    assert done.stdout.split() == ["EADDRINUSE", "EADDRINUSE", "27101", "27101"]
 
 
 def test_candidates_are_tried_in_order_and_then_the_rest(address: str, few: range) -> None:

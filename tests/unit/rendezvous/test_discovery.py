@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import socket
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -121,30 +120,11 @@ def test_a_backend_that_cannot_be_opened_is_a_reason_and_the_others_go_on(broken
         assert broken in text.partition("no multicast: ")[2]
 
 
-# Where code of others runs, and the framework that is asked for.
-LATE = {
-    "discovery.BACKENDS['master'] = discovery.Row(end)": "none",
-    "plugins._found['mingle.frameworks'] = {'x': SimpleNamespace(load=end, dist=None, value='x')}": "x",
-}
-
-
-def test_a_signal_while_a_backend_or_a_plugin_loads_ends_the_member_at_once() -> None:
-    """The signal is no failure of the backend or plugin, which the member would survive."""
-    for where, framework in LATE.items():
-        code = f"""
-import os, signal
-from types import SimpleNamespace
-from mingle_hooks import plugins
-from mingle_hooks.cli.main import main
-from mingle_hooks.rendezvous import discovery
-end = lambda *_: os.kill(os.getpid(), signal.SIGTERM)
-{where}
-main()
-"""
-        words = "env --id a --nodes 2 --rank 1 --timeout 1 --insecure --via master --master 127.0.0.1 --for"
-        argv = [sys.executable, "-c", code, *words.split(), framework]
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, env={"PATH": os.environ["PATH"]})
-        assert (done.returncode, done.stderr.splitlines()[-1]) == (143, "mingle: stopped by SIGTERM"), done
+def test_a_signal_while_a_backend_loads_ends_the_member(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no failure of the backend, which the member would survive."""
+    monkeypatch.setitem(BACKENDS, "hosts", discovery.Row(Mock(side_effect=KeyboardInterrupt)))
+    with searching() as search, pytest.raises(KeyboardInterrupt):
+        search.open(["hosts"])
 
 
 @pytest.mark.parametrize("hosts", [["hosts"], []], ids=["another way", "the last way"])
@@ -250,20 +230,9 @@ def test_a_known_name_is_looked_up_again_too_and_keeps_its_addresses_without_an_
         its.backend.search(wanted=True)
         assert lookup.call_count == 4
         dialled()
-        assert its.loop.names_s == 0.0
-
-
-def test_only_the_look_up_of_a_name_that_is_known_counts_as_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The name on the fast network is looked up again and again where no host has one."""
-    monkeypatch.setattr(discovery, "Lookup", Mock())
-    with Looking(discovery.hosts_backend, leader_hosts=("node1",), host_suffix="-ib") as its:
-        its.clock.stop()
-        its.backend.search(wanted=True)
-        its.clock.ahead = 1.0
-        its.backend._looked_up("node1", ["10.0.0.1"])
-        its.clock.ahead = 60.0
+        its.backend._lookups["node1-ib"] = Mock()  # a name that no host has is looked up again and again
         its.backend._looked_up("node1-ib", [])
-        assert its.loop.names_s == pytest.approx(1.0)
+        assert its.loop.names_s == 0.0
 
 
 def test_hosts_behind_the_16th_are_dialled_too(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,6 @@ import os
 import random
 import signal
 import socket
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -247,35 +246,17 @@ def test_connections_that_are_no_local_tasks_are_passed_over(directory: str, tas
     assert tasks.ends() == [(0, ANSWER)]
 
 
-@ROOT_ONLY
-def test_another_users_process_is_no_sibling_even_where_it_gets_in(tasks: Tasks) -> None:
+def test_another_users_process_is_no_local_task_even_where_it_gets_in(
+    directory: str, listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The kernel reports the user of the peer."""
-
-    def intrude() -> object:
-        os.setuid(61001)
-        with call(directory) as caller:
-            try:
-                caller.send(b"1 9000\n")
-                return caller.recv(9)
-            except OSError:
-                return b""
-
-    def come() -> None:
-        while not os.path.exists(f"{directory}/siblings"):
-            time.sleep(0.01)
-        os.chmod(f"{directory}/siblings", 0o777)
-        os.chmod(directory, 0o711)
-        assert tasks.ends() == [(0, b"")]
-        os.chmod(directory, 0o700)
-        tasks.start(follow, directory, 1)
-
-    with tempfile.TemporaryDirectory(dir="/tmp") as place, ThreadPoolExecutor(1) as pool:
-        os.chmod(place, 0o711)
-        directory = f"{place}/shared"
-        tasks.start(intrude)
-        done = pool.submit(come)
-        assert serve(directory, 2) == ANSWER
-        done.result()
+    with Loop() as loop, call(directory) as caller:
+        local_peers = LocalPeers(listener, "here", 2, boottime() + PATIENCE_S)
+        local_peers.attend(loop, lambda _failure: None)
+        monkeypatch.setattr(os, "getuid", lambda: 61001)
+        loop.turn(PATIENCE_S)
+        assert caller.recv(9) == b""
+        local_peers.close()
 
 
 HARMS = ["owner", "mode", "link", "file"]
