@@ -253,14 +253,6 @@ def test_a_rail_is_one_by_its_rdma_device_and_explained_and_taken_on_request(tmp
     assert [one.why for one in found] == ["set for NCCL by the environment", *["an RDMA rail"] * 8]
 
 
-def test_with_one_usable_interface_nothing_more_is_looked_up(tmp_path: Path) -> None:
-    """Most machines have one, and the whole job waits for rank 0."""
-    bridge = carrier("docker0", "172.17.0.1/16", kind="virtual")
-    interfaces = [LOOPBACK, carrier("eth0", "10.0.0.7/24", "fd00::7/64"), bridge]
-    grow(tmp_path, interfaces, ["eth0"], "eth0")
-    assert [(one.has_rdma, one.is_default) for one in seen(tmp_path, interfaces)] == [(False, False)] * 3
-
-
 TWO = [LOOPBACK, *(carrier(f"eth{n}", f"10.{n}.0.7/24", f"fd0{n}::7/64", speed=1_000) for n in (0, 1))]
 
 

@@ -20,7 +20,7 @@ from mingle_hooks.rendezvous import rendezvous
 from mingle_hooks.rendezvous.connection import Loop
 from mingle_hooks.rendezvous.local_tasks import follow_first_task, serve_local_tasks
 from mingle_hooks.rendezvous.member import Request
-from mingle_hooks.rendezvous.rendezvous import Limits, Listeners, check_limits, meet, read_limits
+from mingle_hooks.rendezvous.rendezvous import OPEN_FILES, Limits, Listeners, check_limits, meet, read_limits
 from mingle_hooks.rendezvous.wire import Attempt, Body
 
 LOOPBACK_HOSTS: dict[str, Any] = {"via": ("hosts",), "leader_hosts": ("127.0.0.1",)}
@@ -223,7 +223,7 @@ def test_a_host_that_cannot_hold_all_members_fails_as_rank_0_and_is_the_last_to_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It may still be elected, as others may be no better: then it fails once it holds as many as it can."""
-    monkeypatch.setattr(rendezvous, "read_limits", lambda _addresses: Limits(1400, 20, {}, 0))
+    monkeypatch.setattr(rendezvous, "read_limits", lambda _addresses: Limits(20, {OPEN_FILES: 1400}, 0))
     for rank in (0, None):
         with Loop(Clock()) as loop, closing(stand(loop, rank=rank, nodes=1500)) as candidate:
             leader = candidate.leader
@@ -279,15 +279,15 @@ AMPLE = {
 def host(open_files: int = 10**6, on_subnet: int = 0, **kernel: int) -> Limits:
     """Return the limits of a host with ample ones but for these, by the last part of their names."""
     names = {name.rpartition(".")[2].replace("-", "_"): name for name in AMPLE}
-    return Limits(open_files, 20, {**AMPLE, **{names[key]: value for key, value in kernel.items()}}, on_subnet)
+    values = {OPEN_FILES: open_files, **AMPLE, **{names[key]: value for key, value in kernel.items()}}
+    return Limits(20, values, on_subnet)
 
 
 @pytest.mark.parametrize(
     ("nodes", "its", "found"),
     [
         (65_536, host(), []),
-        (65_536, host(resource.RLIM_INFINITY), []),
-        (65_536, Limits(10**6, 20, {}, 0), []),  # a kernel, or a namespace, that shows none
+        (65_536, Limits(20, {}, 0), []),  # no limit of files, and a kernel, or a namespace, that shows none
         (5000, host(5020), []),
         (5000, host(5019), [("ulimit -Hn", 5512, True)]),
         (5000, host(file_max=5019), [("fs.file-max", 10_512, True)]),
@@ -304,7 +304,8 @@ def host(open_files: int = 10**6, on_subnet: int = 0, **kernel: int) -> Limits:
 def test_a_limit_that_is_too_low_is_found_with_the_value_that_suffices(
     nodes: int, its: Limits, found: list[tuple[str, int, bool]]
 ) -> None:
-    assert [(one.name, one.needed, one.is_fatal) for one in rendezvous.shortfalls(nodes, its)] == found
+    fatal, slow = rendezvous.shortfalls(nodes, its)
+    assert [(*row, row[0] in fatal) for row in (*fatal.items(), *slow.items())] == found
 
 
 def test_only_what_cannot_hold_the_members_is_an_error() -> None:
@@ -355,9 +356,12 @@ def test_the_limits_are_the_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "net/route").write_bytes(os.fsencode("\n".join(["Iface\tDestination", *rows]) + "\n"))
     read = os.read  # the kernel gives no more than a page of a table at once
     monkeypatch.setattr(os, "read", lambda descriptor, most: read(descriptor, min(most, 4096)))
+    monkeypatch.setattr(resource, "getrlimit", lambda _which: (1024, 5000))
     found = read_limits(["fe80::1", "10.1.3.9", "10.9.9.9"], str(tmp_path))
-    assert found == Limits(resource.getrlimit(resource.RLIMIT_NOFILE)[1], 7, {"net.core.somaxconn": 4096}, 1022)
-    assert read_limits(["10.1.3.9"], str(tmp_path / "none"))[1:] == (0, {}, 0)
+    files = {OPEN_FILES: 5000}
+    assert found == Limits(7, {"net.core.somaxconn": 4096, **files}, 1022)
+    monkeypatch.setattr(resource, "getrlimit", lambda _which: (1024, resource.RLIM_INFINITY))
+    assert read_limits(["10.1.3.9"], str(tmp_path / "none")) == Limits(0, {}, 0)
 
 
 @pytest.mark.parametrize(
