@@ -186,6 +186,7 @@ class HostsBackend:
         if addresses and not known:  # else nothing has waited for this answer
             loop.names_s = loop.clock() - loop.names_since
         self._addresses[host] = addresses or known  # a name server may fail for a moment
+        self.faults = []
         if self._timer.is_set and set(addresses) - set(known):
             self._timer.cancel()
             self._round()
@@ -240,7 +241,6 @@ class DirectoryBackend:
     def __init__(self, context: Context, directory: str) -> None:
         self._context, self._directory = context, directory
         self._prefix = context.spec.attempt.tag.hex() + "-"
-        self._has_reported = False
         self.faults: list[str] = []
         self._own: tuple[str, ...] = ()  # this leader's file, and its draft
         self._delay = DIRECTORY_FIRST_DELAY_S
@@ -315,8 +315,7 @@ class DirectoryBackend:
             salt = name[len(self._prefix) :].partition("-")[0]
             if name.endswith(SUFFIX) and name == self._name(salt):
                 found.append(os.path.join(self._directory, name))
-            elif name.endswith(SUFFIX) and not self._has_reported:  # another key wrote it
-                self._has_reported = True
+            elif name.endswith(SUFFIX):  # another key wrote it
                 self._context.reject("a file in the shared directory")
         return [path for path in found[:MOST_FILES] if path not in self._own]
 
@@ -528,8 +527,6 @@ class _Call:
 
 # One member's search for a leader: its discovery backends, its calls, and the peers that it rejects.
 
-# Relays that are reported; more would be an attack that fills the log.
-MOST_REPORTS = 8
 # Multicast takes 30 ms of processor time to load: the other backends get a head start of so many seconds.
 HEAD_START_S = 0.2
 
@@ -554,7 +551,7 @@ class Search:
         member: bytes,
     ) -> None:
         self._loop, self._request = loop, request
-        self._relays: set[str] = set()  # that have been reported
+        self._relays = RejectedPeers()  # those that have been reported
         self._has_reported_key = False
         self._refusals = {why: RejectedPeers() for why in wire.REASONS}  # leaders that refused this member
         self._dialer = Dialer(
@@ -740,8 +737,7 @@ class Search:
 
     def _relayed(self, endpoint: Endpoint, leader: Endpoint) -> None:
         """Dial a leader directly instead of its relay: an attacker's, or a service's address in front of a pod."""
-        if endpoint.address not in self._relays and len(self._relays) < MOST_REPORTS:
-            self._relays.add(endpoint.address)
+        if self._relays.add(endpoint.address):
             seen = f"{endpoint.address} only relays {leader.address}"
             self._context.note(f"{seen}: connecting to {leader.address} directly")
         self._dialer.dial(leader)
