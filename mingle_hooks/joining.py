@@ -74,14 +74,14 @@ def join(
         raise UsageError("members that contact each other, for --order", "--no-wait", "leaving out one of them")
     is_offline = (no_wait or spec.facts.is_batch) if not is_one else not spec.is_shared
     certain = obstacle if obstacle is not None and obstacle.is_certain else None
-    if is_offline and certain is not None:
-        raise certain.error()
-    if not is_one and is_offline:
+    if is_offline:
+        if certain is not None:
+            raise certain.error()
+        if is_one:
+            return _view(spec, single_member_answer(spec, held))
         if spec.facts.is_batch:
             observer.note(_batch_shell_note(spec))
         return view_without_waiting(spec, held)
-    if is_offline:
-        return _view(spec, single_member_answer(spec, held))
     wants_roster = wants_roster or "roster" in needs(spec.settings.frameworks)
     key, timeout_s = find_key(spec.facts, spec.settings, spec.user_environ), spec.settings.timeout
     request = Request(spec, key.material, hostname(), machine_id(), timeout_s, key.source, wants_roster)

@@ -304,20 +304,18 @@ class DirectoryBackend:
 
     def _files(self) -> list[str]:
         try:
-            names = [name for name in os.listdir(self._directory) if name.startswith(self._prefix)]
+            listed = sorted(os.listdir(self._directory))
         except OSError as error:  # the file server may be away for a while; the deadline bounds that
             self._context.loop.missed(error)
             self.faults = [reason(error)]
             return []
         self.faults = []
-        found: list[str] = []
-        for name in sorted(names):
-            salt = name[len(self._prefix) :].partition("-")[0]
-            if name.endswith(SUFFIX) and name == self._name(salt):
-                found.append(os.path.join(self._directory, name))
-            elif name.endswith(SUFFIX):  # another key wrote it
-                self._context.reject("a file in the shared directory")
-        return [path for path in found[:MOST_FILES] if path not in self._own]
+        names = [name for name in listed if name.startswith(self._prefix) and name.endswith(SUFFIX)]
+        found = [name for name in names if name == self._name(name[len(self._prefix) :].partition("-")[0])]
+        if len(found) < len(names):
+            self._context.reject("a file in the shared directory")  # another key wrote it
+        paths = [os.path.join(self._directory, name) for name in found[:MOST_FILES]]
+        return [path for path in paths if path not in self._own]
 
     def _read(self, path: str) -> None:
         try:

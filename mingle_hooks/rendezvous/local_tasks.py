@@ -160,8 +160,6 @@ def _all_taken(directories: Sequence[str]) -> PlaceError:
 # replace either, is a list: exit code, expected, seen, remedy. Once all hold the answer, the first task decides to use
 # it, unless a task that has given up decided before (decide_hand_over).
 
-Lack = Literal["gone", "silent"]
-
 # Seconds between two empty lines of the first task.
 BEAT_S = 1.0
 MOST_GREETING_BYTES = 8192
@@ -250,11 +248,10 @@ class LocalPeers:
             task.settimeout(hand_over_left_s(deadline))
             send_line(task, _line({"answer": answer, "word": token}))
         for rank, task in self._tasks.items():
-            task.settimeout(hand_over_left_s(deadline))
-            if lack := _lack(task):
-                raise self._without(rank, lack).error()
+            if (confirmed := _received(task, hand_over_left_s(deadline))) != HELD:
+                raise self._without(rank, "silent" if confirmed is None else "gone").error()
         for rank, task in self._tasks.items():  # some may have waited long for the last one
-            if _has_ended(task):
+            if _received(task, 0.0) is not None:
                 raise self._without(rank, "gone").error()
         if first := decide_hand_over(f"{directory}/{token}", 0):
             raise self._without(first, "gone").error()
@@ -272,7 +269,7 @@ class LocalPeers:
     def _absent(self) -> list[int]:
         return [rank for rank in range(1, self._count) if rank not in self._tasks]
 
-    def _without(self, rank: int, lack: Lack) -> Failure:
+    def _without(self, rank: int, lack: Literal["gone", "silent"]) -> Failure:
         self.fault = Failure("task", (self._host, str(self._count), str(rank), lack))
         return self.fault
 
@@ -336,25 +333,15 @@ def _line(body: Body) -> bytes:
     return values.to_json(body).encode() + b"\n"
 
 
-def _lack(task: socket.socket) -> Lack | None:
-    """Return the fault of a task after the answer was sent, None if it confirms that it holds it."""
+def _received(task: socket.socket, within_s: float) -> bytes | None:
+    """Return what a task has sent, nothing if it has ended, None if it sends nothing in this time."""
+    task.settimeout(within_s)
     try:
-        return None if task.recv(len(HELD)) == HELD else "gone"
-    except TimeoutError:
-        return "silent"
+        return task.recv(len(HELD))
+    except (BlockingIOError, TimeoutError):
+        return None
     except OSError:
-        return "gone"
-
-
-def _has_ended(task: socket.socket) -> bool:
-    task.settimeout(0)
-    try:
-        task.recv(1)
-    except BlockingIOError:
-        return False
-    except OSError:
-        pass
-    return True
+        return b""
 
 
 def _is_same_user(caller: socket.socket) -> bool:

@@ -367,7 +367,7 @@ ANSWERS = (10, 0.2)
 QUESTIONS = (2, 1 / 30)
 # In a large world the leader may send one more answer for each 64 members, as one has room for 128.
 MEMBERS_OF_AN_ANSWER = 64
-# Seconds between two answers, so that each answers all members that have asked meanwhile.
+# Seconds from a question to its answer, which so answers all members that ask meanwhile.
 ANSWER_GAP_S = 0.005
 # Members spread the questions that a beacon causes over so many seconds for each member of the world.
 ASK_SPREAD_S = 50e-6
@@ -404,7 +404,6 @@ class MulticastBackend:
         self._advertisement: Advertisement | None = None
         self._beacon_timer, self._ask_timer, self._caused_timer = Timer(), Timer(), Timer()
         self._retry_timer, self._answer_timer = Timer(), Timer()
-        self._answered_at = 0.0
         self._wanted = False
         self._interval = FIRST_BEACON_S
         self._turns = itertools.count()
@@ -548,23 +547,19 @@ class MulticastBackend:
             self._retry_timer = self.context.loop.after(retry_s, lambda: self._ask_about(packet, link))
 
     def _answer_soon(self, link: Link, packet: Beacon) -> None:
-        """Schedule the answer to a question, ANSWER_GAP_S after the last answer at the earliest."""
+        """Schedule the answer to a question, unless it is scheduled."""
         if packet.nonces and self._replies.add(link, packet.nonces[0]) and not self._answer_timer.is_set:
-            loop = self.context.loop
-            wait_s = max(self._answered_at + ANSWER_GAP_S - loop.clock(), 0.0)
-            self._answer_timer = loop.after(wait_s, self._answer_now)
+            self._answer_timer = self.context.loop.after(ANSWER_GAP_S, self._answer_now)
 
     def _answer_now(self) -> None:
         """Answer all questions; those beyond the budget are answered by the next beacon."""
-        loop = self.context.loop
-        self._answered_at = loop.clock()
         for link in self._replies.links():
             if not self._answers.spend():
                 return
             self._beacons.spend()  # it serves as one
             self._send(BEACON, link, self._replies.take(link))
         if self._replies.links():
-            self._answer_timer = loop.after(ANSWER_GAP_S, self._answer_now)
+            self._answer_timer = self.context.loop.after(ANSWER_GAP_S, self._answer_now)
 
     def received(self, link: Link, sock: socket.socket) -> None:
         """Read one datagram, from any sender."""
