@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from hashlib import sha256
 from types import MappingProxyType
 from typing import NamedTuple
@@ -232,13 +233,11 @@ def free_space(request: FingerprintRequest) -> dict[str, str]:
     """Return whether the memory file system and /tmp have room, and the size of a small one."""
     found = {}
     for name, path in (("shm", "/dev/shm"), ("tmp", "/tmp")):  # noqa: S108 - only checked
-        try:
+        with suppress(OSError):
             usage = request.statvfs(f"{request.root}{path}")
-        except OSError:
-            continue
-        total, free = usage.f_blocks * usage.f_frsize, usage.f_bavail * usage.f_frsize
-        is_small = name == "shm" and total < GIB
-        found[name] = FULL if free < LEAST_FREE_BYTES else _size(total) if is_small else "ok"
+            total, free = usage.f_blocks * usage.f_frsize, usage.f_bavail * usage.f_frsize
+            is_small = name == "shm" and total < GIB
+            found[name] = FULL if free < LEAST_FREE_BYTES else _size(total) if is_small else "ok"
     return found
 
 
@@ -475,18 +474,18 @@ SOURCES = (
 )
 
 
+# This node's files have an unknown format, or the kernel does not list its addresses.
+_UNKNOWN = (OSError, ValueError, LookupError, MingleError)
+
+
 def fingerprint(request: FingerprintRequest) -> tuple[str, str]:
     """Return the fingerprint, and this node's own addresses. A source that fails contributes nothing."""
     parts: dict[str, str] = {}
     addresses = ""
     for source in SOURCES:
-        try:
+        with suppress(*_UNKNOWN):
             parts |= source(request)
-        except (OSError, ValueError, LookupError):  # this node's files have an unknown format
-            continue
-    try:
+    with suppress(*_UNKNOWN):
         rdma, addresses = network_of(request)
         parts |= rdma
-    except (OSError, ValueError, LookupError, MingleError):
-        pass
     return dump_fingerprint(parts), addresses

@@ -254,6 +254,7 @@ def test_another_users_process_is_no_local_task_even_where_it_gets_in(
         local_peers = LocalPeers(listener, "here", 2, boottime() + PATIENCE_S)
         local_peers.attend(loop, lambda _failure: None)
         monkeypatch.setattr(os, "getuid", lambda: 61001)
+        caller.settimeout(PATIENCE_S)
         loop.turn(PATIENCE_S)
         assert caller.recv(9) == b""
         local_peers.close()
