@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from mingle_hooks import files, values
-from mingle_hooks.errors import ConflictError, PlaceError, SecretError, UsageError
+from mingle_hooks.errors import ConflictError, NetworkError, PlaceError, SecretError, UsageError
 from mingle_hooks.export.frameworks import needs
 from mingle_hooks.export.hostfiles import Addresses
 from mingle_hooks.export.launchers import everywhere, here, is_first_host
@@ -74,14 +74,14 @@ def join(
         raise UsageError("members that contact each other, for --order", "--no-wait", "leaving out one of them")
     is_offline = (no_wait or spec.facts.is_batch) if not is_one else not spec.is_shared
     certain = obstacle if obstacle is not None and obstacle.is_certain else None
-    if is_offline and certain is not None:
-        raise certain.error()
-    if not is_one and is_offline:
+    if is_offline:
+        if certain is not None:
+            raise certain.error()
+        if is_one:
+            return _view(spec, single_member_answer(spec, held))
         if spec.facts.is_batch:
             observer.note(_batch_shell_note(spec))
         return view_without_waiting(spec, held)
-    if is_offline:
-        return _view(spec, single_member_answer(spec, held))
     wants_roster = wants_roster or "roster" in needs(spec.settings.frameworks)
     key, timeout_s = find_key(spec.facts, spec.settings, spec.user_environ), spec.settings.timeout
     request = Request(spec, key.material, hostname(), machine_id(), timeout_s, key.source, wants_roster)
@@ -177,8 +177,7 @@ def _with_network(spec: MemberSpec, world: World, place: Assignment) -> View:
     if "iface" in needed and place.address is not None:
         view = view._replace(place=place._replace(iface=interface_of(place.address)))
     if "hcas" in needed:
-        active = active_rdma_ports()
-        view = view._replace(hcas=None if active is None else tuple(port for port, _ in active))
+        view = view._replace(hcas=active_rdma_ports())
     if "site" in needed:
         view = view._replace(site=addresses.nccl_settings(spec.user_environ))
     if "cpu_only" in needed:
@@ -198,12 +197,15 @@ def reachable(roster: tuple[Member, ...]) -> tuple[Member, ...]:
 
 def resolvable(hosts: Sequence[str], timeout_s: float = NAMES_S) -> set[str]:
     """Return the names that resolve to another address than loopback, such as the 127.0.1.1 of Debian's installer."""
-    deadline = time.monotonic() + timeout_s
-    return {
-        host
-        for host in dict.fromkeys(hosts)
-        if (left_s := deadline - time.monotonic()) > 0 and not all(map(is_loopback, resolve(host, left_s)))
-    }
+    deadline, found = time.monotonic() + timeout_s, set()
+    for host in dict.fromkeys(hosts):
+        left_s = deadline - time.monotonic()
+        try:
+            if left_s > 0 and not all(map(is_loopback, resolve(host, left_s))):
+                found.add(host)
+        except (OSError, NetworkError):  # no descriptor or thread: the world has formed, so this member does not fail
+            break
+    return found
 
 
 # The key of this member: the first that applies. It is never sent and appears in no message.
@@ -341,7 +343,7 @@ def _make_key(directory: str) -> None:
     Each writes its own file and link(2)s it into place, which fails for all but the first. On NFS it may fail for the
     first too, if the reply is lost: so the caller ignores the result and reads the file.
     """
-    temporary = f"{directory}/.key.{socket.gethostname()}.{os.getpid()}.{os.urandom(8).hex()}"
+    temporary = f"{directory}/.key.{os.urandom(8).hex()}"
     try:
         os.makedirs(directory, mode=0o700, exist_ok=True)
         write_new(temporary, f"{fresh_key()}\n".encode())
@@ -436,10 +438,7 @@ def view_without_waiting(spec: MemberSpec, held: list[socket.socket] | None) -> 
     is no address or port.
     """
     facts = spec.facts
-    if facts.is_batch:
-        address, port = _own_address(spec, held)
-    else:
-        address, port = _named_address(spec), _named_port(spec) or _first_port(spec)
+    address, port = _master(spec, held)
     slots, size = _same_everywhere(spec)
     digest = _digest(spec, spec.nodes, size, address, port)
     world = World(spec.attempt.id, spec.nodes, size, address, port, digest)
@@ -503,10 +502,11 @@ def _named_address(spec: MemberSpec) -> str:
     return spec.facts.leader_hosts[0] + spec.settings.host_suffix
 
 
-def _own_address(spec: MemberSpec, held: list[socket.socket] | None) -> tuple[str, int]:
-    port = _named_port(spec)
-    if "MASTER_ADDR" in spec.pinned or spec.settings.master is not None or not is_first_host(spec.facts):
-        return _named_address(spec), port or _first_port(spec)
+def _master(spec: MemberSpec, held: list[socket.socket] | None) -> tuple[str, int]:
+    facts, port = spec.facts, _named_port(spec)
+    is_named = "MASTER_ADDR" in spec.pinned or spec.settings.master is not None
+    if is_named or not facts.is_batch or not is_first_host(facts):
+        return _named_address(spec), port or addresses.candidates(_seed(spec), 1, spec.settings.port_range)[0]
     best = addresses.usable(addresses.interfaces(), prefer=spec.settings.iface, environ=spec.user_environ)[0].host
     return best, port or _reserved_port(spec, best, _seed(spec), held)
 
@@ -515,10 +515,6 @@ def _seed(spec: MemberSpec) -> bytes:
     """Return the seed of the port: from the members' key, so that others cannot predict it, else from the id alone."""
     found = () if spec.settings.insecure else held_keys(spec.facts, spec.settings, spec.user_environ)
     return Secret.derive(found[0].material if found else PUBLIC_KEY, spec.attempt).master_seed
-
-
-def _first_port(spec: MemberSpec) -> int:
-    return addresses.candidates(_seed(spec), 1, spec.settings.port_range)[0]
 
 
 def _reserved_port(spec: MemberSpec, address: str, seed: bytes, held: list[socket.socket] | None) -> int:
@@ -594,7 +590,10 @@ def saved_answer(directory: str, secret: Secret, spec: MemberSpec) -> Answer | N
     saved = [number(name, most=MOST_NODES - 1) for name in addresses.list_entries(directory)]
     ranks = [rank for rank in (saved if own_rank is None else [own_rank]) if rank is not None]
     answers = {rank: body for rank in ranks if (body := _read(directory, rank, secret)) is not None}
-    living = {rank: body for rank, body in answers.items() if _is_served(body["addr"], body["port"], secret, spec)}
+    # The members of this host are probably of one world: each endpoint is probed once, as that may take seconds.
+    endpoints = {(body["addr"], body["port"]) for body in answers.values()}
+    served = {place for place in endpoints if _is_served(*place, secret, spec)}
+    living = {rank: body for rank, body in answers.items() if (body["addr"], body["port"]) in served}
     for rank in answers.keys() - living.keys():
         with suppress(FileNotFoundError):  # another member of this host that starts again
             os.unlink(f"{directory}/{rank}")
@@ -611,9 +610,8 @@ def save_answer(directory: str, secret: Secret, body: Answer, slots: int) -> Non
     """Write the answer of this member. Raises PlaceError and OSError."""
     files.make_private(directory)
     data = values.to_json({**body, "slots": slots}).encode()
-    draft = f"{directory}/{body['rank']}.{os.getpid()}"
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
-        file.write(secret.mac(_PURPOSE, data).hex().encode() + b"\n" + data)
+    draft = f"{directory}/{body['rank']}.{os.urandom(8).hex()}"
+    write_new(draft, secret.mac(_PURPOSE, data).hex().encode() + b"\n" + data)
     os.replace(draft, f"{directory}/{body['rank']}")
 
 

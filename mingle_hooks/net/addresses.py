@@ -264,7 +264,7 @@ def usable(
     used, and a network of guests (docker and the like) only if a preference names it.
     Raises NetworkError, which says why each address was left out.
     """
-    found: list[tuple[int, Interface, Address]] = []
+    found: list[tuple[int, UsableAddress]] = []  # each after the place of its preference
     left_out: dict[str, list[str]] = {}
     for interface in interfaces:
         if not interface.addresses:
@@ -277,7 +277,7 @@ def usable(
             if why_not:
                 left_out.setdefault(why_not, []).append(f"{interface.name} {address.ip}")
             else:
-                found.append((wish or 0, interface, address))
+                found.append((wish or 0, UsableAddress(interface, address)))
     if not found:
         requested = f" on {' or '.join(p.text for p in prefer)}" if prefer else ""
         raise NetworkError(
@@ -286,25 +286,25 @@ def usable(
             "--iface NAME|CIDR (`ip -br address` lists them)",
         )
     # A network that is set for NCCL is the job's, so MASTER_ADDR should be on it too.
-    is_one = len({interface.name for _, interface, _ in found}) == 1
+    is_one = len({one.interface.name for _, one in found}) == 1
     return _ordered(found, None if is_one or environ is None else nccl_ifname(environ, root))
 
 
-def _ordered(found: list[tuple[int, Interface, Address]], nccl: NcclSetting | None) -> tuple[UsableAddress, ...]:
-    first = last = frozenset[str]()
-    if nccl is not None:
-        first = frozenset(carrier.name for _, carrier, _ in found if is_nccl_interface(nccl.value, carrier.name))
-    if any(interface.has_rdma for _, interface, _ in found):
-        last = rails((interface, address) for _, interface, address in found)
-    ranked = []
-    for wish, interface, address in found:
-        why = f"set for NCCL by {nccl.source}" if nccl is not None and interface.name in first else ""
-        why = why or ("an RDMA rail" if interface.name in last else "")
+def _ordered(found: list[tuple[int, UsableAddress]], nccl: NcclSetting | None) -> tuple[UsableAddress, ...]:
+    names = {one.interface.name for _, one in found}
+    first = {name for name in names if nccl is not None and is_nccl_interface(nccl.value, name)}
+    last = rails(one for _, one in found)
+
+    def rank(entry: tuple[int, UsableAddress]) -> tuple[object, ...]:
+        wish, (interface, address, _) = entry
         fast = interface.kind != "infiniband", -(interface.speed_mbps or 0)
         equal = address.version, not interface.is_default, interface.ifindex
-        rank = (wish, interface.name not in first, interface.name in last, *fast, *equal)
-        ranked.append((rank, UsableAddress(interface, address, why)))
-    return tuple(candidate for _, candidate in sorted(ranked, key=lambda entry: entry[0]))
+        return (wish, interface.name not in first, interface.name in last, *fast, *equal)
+
+    why = dict.fromkeys(last, "an RDMA rail")
+    if nccl is not None:
+        why |= dict.fromkeys(first, f"set for NCCL by {nccl.source}")
+    return tuple(one._replace(why=why.get(one.interface.name, "")) for _, one in sorted(found, key=rank))
 
 
 def _few(which: list[str]) -> str:
@@ -358,29 +358,19 @@ def _carrier(host: str) -> str | None:
 
 # linux/route.h: a usable route, and one that rejects.
 _ROUTE_UP, _REJECT = 0x1, 0x200
-_NOWHERE, _NOWHERE6 = "00000000", "0" * 32
 
 
 def default_interface(root: str = "/") -> str | None:
     """Return the interface of the default route with the least metric, IPv4's if there is one, or None."""
-    for routes in (_ipv4(f"{root}/proc/net/route"), _ipv6(f"{root}/proc/net/ipv6_route")):
+    # Interface, flags and metric of each default route; of equal ones the kernel lists its choice first.
+    four, six = rows(f"{root}/proc/net/route", 11), rows(f"{root}/proc/net/ipv6_route", 10)
+    routes4 = [(row[0], int(row[3], 16), int(row[6])) for row in four if row[1] == row[7] == "0" * 8]
+    routes6 = [(row[9], int(row[8], 16), int(row[5], 16)) for row in six if row[:2] == ["0" * 32, "00"]]
+    for routes in (routes4, routes6):
         found = [(metric, name) for name, flags, metric in routes if flags & _ROUTE_UP and not flags & _REJECT]
         if found:
             return min(found, key=lambda route: route[0])[1]
     return None
-
-
-def _ipv4(path: str) -> Iterator[tuple[str, int, int]]:
-    """Yield interface, flags and metric of each default route; of equal ones the kernel lists its choice first."""
-    for name, destination, _, flags, _, _, metric, mask, *_ in rows(path, 11):
-        if destination == mask == _NOWHERE:
-            yield name, int(flags, 16), int(metric)
-
-
-def _ipv6(path: str) -> Iterator[tuple[str, int, int]]:
-    for destination, length, _, _, _, metric, _, _, flags, name in rows(path, 10):
-        if destination == _NOWHERE6 and length == "00":
-            yield name, int(flags, 16), int(metric, 16)
 
 
 def rows(path: str, columns: int) -> Iterator[list[str]]:
@@ -403,14 +393,14 @@ FEWEST = 4
 FEWEST_OF_ONE_NETWORK = 8
 
 
-def rails(usable: Iterable[tuple[Interface, Address]]) -> frozenset[str]:
+def rails(usable: Iterable[UsableAddress]) -> set[str]:
     """Return the names of the rails among interfaces with addresses that other hosts can reach.
 
     Rails are at least four Ethernet interfaces of one speed, each with an RDMA device and with networks of its own, or
     eight on any networks: Oracle's sixteen are all on 192.168.0.0/16 (oci-hpc, rdma-network.conf).
     """
     alike: dict[int | None, list[tuple[str, object]]] = {}
-    for interface, address in usable:
+    for interface, address, _ in usable:
         if interface.kind == "ethernet" and interface.has_rdma:
             alike.setdefault(interface.speed_mbps, []).append((interface.name, address.network))
     found: set[str] = set()
@@ -420,7 +410,7 @@ def rails(usable: Iterable[tuple[Interface, Address]]) -> frozenset[str]:
         is_separate = len(set(carried)) == len({network for _, network in carried})
         if len(names) >= (FEWEST if is_separate else FEWEST_OF_ONE_NETWORK):
             found |= names
-    return frozenset(found)
+    return found
 
 
 # NCCL's settings of the site or the user: in its files, or as variables.

@@ -56,7 +56,7 @@ def visible_gpus(environ: Mapping[str, str], root: str = "/") -> int | None:
         return _listed(granted, _CUDA)
     # In a CDI container /proc lists the whole host, and /dev only the granted devices; on a host on which nothing has
     # used CUDA since the boot, /dev is still empty.
-    nvidia = _device_files(f"{root}/dev", "nvidia") or list_entries(f"{root}/proc/driver/nvidia/gpus")
+    nvidia = device_files(f"{root}/dev", "nvidia") or list_entries(f"{root}/proc/driver/nvidia/gpus")
     return len(nvidia or amd_gpus(root)) or None
 
 
@@ -84,7 +84,7 @@ def _listed(text: str, device: str) -> int:
     return [*is_device, False].index(False)
 
 
-def _device_files(folder: str, name: str) -> list[str]:
+def device_files(folder: str, name: str) -> list[str]:
     """Return the paths of the device files of this name and a number."""
     return [
         f"{folder}/{entry}"
@@ -188,7 +188,7 @@ def _fork() -> int:
         return os.fork()
 
 
-# The active ports of this host's RDMA devices, as NCCL_IB_HCA and UCX_NET_DEVICES name them.
+# The active ports of this host's RDMA devices, as UCX_NET_DEVICES names them.
 
 
 RDMA = "/sys/class/infiniband"
@@ -203,19 +203,17 @@ def rdma_ports(root: str = RDMA) -> dict[str, str]:
     }
 
 
-def active_rdma_ports(root: str = RDMA) -> tuple[tuple[str, str], ...] | None:
-    """Return (port, link layer), such as ("mlx5_0:1", "InfiniBand"), in numeric order; () without RDMA devices.
-
-    The link layer is "InfiniBand", or "Ethernet" for RoCE. Returns None if a device does not answer.
-    """
+def active_rdma_ports(root: str = RDMA) -> tuple[str, ...] | None:
+    """Return the active ports in numeric order, () without RDMA devices, None if it is unknown which are active."""
     ports = rdma_ports(root)
-    # Each read of a state queries the device, which may take a minute if it is broken.
-    states = read_in_child([f"{path}/state" for path in ports.values()]) if ports else {}
+    try:
+        # Each read of a state queries the device, which may take a minute if it is broken.
+        states = read_in_child([f"{path}/state" for path in ports.values()]) if ports else {}
+    except OSError:  # no other process may be started: the world has formed, so this member does not fail
+        return None
     if states is None:
         return None
-    # The state reads "4: ACTIVE".
-    active = [(name, path) for name, path in ports.items() if states[f"{path}/state"].endswith("ACTIVE")]
-    return tuple((name, read_attribute(f"{path}/link_layer") or "InfiniBand") for name, path in active)
+    return tuple(name for name, path in ports.items() if states[f"{path}/state"].endswith("ACTIVE"))  # "4: ACTIVE"
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
@@ -287,5 +285,5 @@ def _why_not(device: str, usable: int, count: int, local_count: int) -> str:
 
 def _usable(root: str) -> int:
     """Return the number of GPUs that this process may open: NVIDIA's, else those with a render device."""
-    files = _device_files(f"{root}/dev", "nvidia") or _device_files(f"{root}/dev/dri", "renderD")
+    files = device_files(f"{root}/dev", "nvidia") or device_files(f"{root}/dev/dri", "renderD")
     return sum(os.access(file, os.R_OK | os.W_OK) for file in files)

@@ -64,7 +64,6 @@ class Context(NamedTuple):
     note: Callable[[str], None]  # called with a message for the user
     joined: Callable[[], tuple[int, bytes] | None]  # the joined leader's precedence
     member: bytes  # this member's random id
-    one_way: multicast.OneWay  # records whose multicast arrives only one way
 
     @property
     def ports(self) -> tuple[int, ...]:
@@ -184,9 +183,10 @@ class HostsBackend:
         """Store the addresses of a host, and dial new ones at once."""
         del self._lookups[host]
         loop, known = self._context.loop, self._addresses.get(host, [])
-        if not known:  # else nothing has waited for this answer
+        if addresses and not known:  # else nothing has waited for this answer
             loop.names_s = loop.clock() - loop.names_since
         self._addresses[host] = addresses or known  # a name server may fail for a moment
+        self.faults = []
         if self._timer.is_set and set(addresses) - set(known):
             self._timer.cancel()
             self._round()
@@ -241,7 +241,6 @@ class DirectoryBackend:
     def __init__(self, context: Context, directory: str) -> None:
         self._context, self._directory = context, directory
         self._prefix = context.spec.attempt.tag.hex() + "-"
-        self._has_reported = False
         self.faults: list[str] = []
         self._own: tuple[str, ...] = ()  # this leader's file, and its draft
         self._delay = DIRECTORY_FIRST_DELAY_S
@@ -305,21 +304,18 @@ class DirectoryBackend:
 
     def _files(self) -> list[str]:
         try:
-            names = [name for name in os.listdir(self._directory) if name.startswith(self._prefix)]
+            listed = sorted(os.listdir(self._directory))
         except OSError as error:  # the file server may be away for a while; the deadline bounds that
             self._context.loop.missed(error)
             self.faults = [reason(error)]
             return []
         self.faults = []
-        found: list[str] = []
-        for name in sorted(names):
-            salt = name[len(self._prefix) :].partition("-")[0]
-            if name.endswith(SUFFIX) and name == self._name(salt):
-                found.append(os.path.join(self._directory, name))
-            elif name.endswith(SUFFIX) and not self._has_reported:  # another key wrote it
-                self._has_reported = True
-                self._context.reject("a file in the shared directory")
-        return [path for path in found[:MOST_FILES] if path not in self._own]
+        names = [name for name in listed if name.startswith(self._prefix) and name.endswith(SUFFIX)]
+        found = [name for name in names if name == self._name(name[len(self._prefix) :].partition("-")[0])]
+        if len(found) < len(names):
+            self._context.reject("a file in the shared directory")  # another key wrote it
+        paths = [os.path.join(self._directory, name) for name in found[:MOST_FILES]]
+        return [path for path in paths if path not in self._own]
 
     def _read(self, path: str) -> None:
         try:
@@ -427,14 +423,16 @@ class Dialer:
             if now - oldest.since < FAIR_S:
                 return False
             oldest.hang_up()
+        sock = None
         try:
             sock = dial(*key)
             notice_loss(sock, drop_unsent=True)
-        except OSError as error:  # no route now, or no descriptor; its backend will name it again
+            self._calls[key] = _Call(self, endpoint, sock)
+        except OSError as error:  # no route now, or a limit is reached; its backend will name it again
             self.loop.missed(error)
+            if sock is not None:
+                sock.close()
             return False
-        call = self._calls[key] = _Call(self, endpoint, sock)
-        call.greet()
         return True
 
     def is_calling(self, backend: str) -> bool:
@@ -459,21 +457,17 @@ class Dialer:
 
 
 class _Call:
-    """One connection, until the other side has proved that it holds the key."""
+    """One connection, until the other side has proved that it holds the key. Raises OSError if it cannot be watched."""
 
     def __init__(self, dialer: Dialer, endpoint: Endpoint, sock: socket.socket) -> None:
         self._dialer, self._endpoint, self.backends = dialer, endpoint, {endpoint.backend}
         self.since = dialer.loop.clock()
         self._nonce = os.urandom(wire.NONCE_BYTES)
-        self._at = wire.dialled(endpoint.address, endpoint.port)
         self._connection = Connection(dialer.loop, sock, self._frame, self._ended)
         self._connection.stalled_s = STALLED_S
         self._timer = dialer.loop.after(CALL_S, self.hang_up)
-
-    def greet(self) -> None:
-        """Send HELLO, with a proof of the key; the call is registered before, as the refusal can come at once."""
-        dialer = self._dialer
-        self._connection.send(wire.hello(dialer.secret, dialer.tag, self._nonce, dialer.host, self._at))
+        at = wire.dialled(endpoint.address, endpoint.port)
+        self._connection.send(wire.hello(dialer.secret, dialer.tag, self._nonce, dialer.host, at))
 
     def hang_up(self) -> None:
         """End this call, and let others have their turn."""
@@ -531,8 +525,6 @@ class _Call:
 
 # One member's search for a leader: its discovery backends, its calls, and the peers that it rejects.
 
-# Relays that are reported; more would be an attack that fills the log.
-MOST_REPORTS = 8
 # Multicast takes 30 ms of processor time to load: the other backends get a head start of so many seconds.
 HEAD_START_S = 0.2
 
@@ -557,7 +549,7 @@ class Search:
         member: bytes,
     ) -> None:
         self._loop, self._request = loop, request
-        self._relays: set[str] = set()  # that have been reported
+        self._relays = RejectedPeers()  # those that have been reported
         self._has_reported_key = False
         self._refusals = {why: RejectedPeers() for why in wire.REASONS}  # leaders that refused this member
         self._dialer = Dialer(
@@ -565,10 +557,7 @@ class Search:
         )
         self.dial = self._dialer.dial
         self.back_off = self._dialer.back_off
-        self._one_way = multicast.OneWay()
-        self._context = Context(
-            loop, request.spec, secret, self.dial, self._reject, note, joined, member, self._one_way
-        )
+        self._context = Context(loop, request.spec, secret, self.dial, self._reject, note, joined, member)
         self.candidate: Candidate | None = None
         self._wanted: tuple[str, ...] = ()
         self._later: tuple[str, ...] = ()  # still to be opened
@@ -658,7 +647,9 @@ class Search:
 
     def one_way(self) -> list[str]:
         """Return whose multicast arrives here while ours does not seem to arrive there."""
-        return self._one_way.report(self.leader.roster.entries() if self.leader is not None else ())
+        backend = self._backends.get("multicast")
+        arrived = self.leader.roster.entries() if self.leader is not None else []
+        return backend.one_way(arrived) if isinstance(backend, multicast.MulticastBackend) else []
 
     def no_leader(self, after_s: int) -> MingleError:
         """Return the error of a member that has not found rank 0 within after_s seconds."""
@@ -744,8 +735,7 @@ class Search:
 
     def _relayed(self, endpoint: Endpoint, leader: Endpoint) -> None:
         """Dial a leader directly instead of its relay: an attacker's, or a service's address in front of a pod."""
-        if endpoint.address not in self._relays and len(self._relays) < MOST_REPORTS:
-            self._relays.add(endpoint.address)
+        if self._relays.add(endpoint.address):
             seen = f"{endpoint.address} only relays {leader.address}"
             self._context.note(f"{seen}: connecting to {leader.address} directly")
         self._dialer.dial(leader)

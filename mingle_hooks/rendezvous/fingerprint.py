@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import resource
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from hashlib import sha256
-from itertools import count as count_from
 from types import MappingProxyType
 from typing import NamedTuple
+from urllib.parse import quote, unquote
 
 import mingle_hooks
 from mingle_hooks.errors import MingleError
@@ -64,7 +65,7 @@ def dump_fingerprint(parts: Mapping[str, str]) -> str:
     left_out: list[str] = []
     length = -1
     for name in sorted(parts.keys() - {MORE}, key=lambda name: (is_variable(name), name)):
-        text = f"{name}={_escaped(shorten(parts[name], LONGEST_VALUE_TEXT))}"
+        text = f"{name}={quote(shorten(parts[name], LONGEST_VALUE_TEXT), _PLAIN, errors='surrogateescape')}"
         if not left_out and length + 1 + len(text) <= _ROOM:
             shown.append(text)
             length += 1 + len(text)
@@ -80,7 +81,7 @@ def dump_fingerprint(parts: Mapping[str, str]) -> str:
 def load_fingerprint(text: str) -> dict[str, str]:
     """Return the parts of a text; those of an unknown form are left out."""
     pairs = (part.partition("=") for part in text.split(" "))
-    return {name: _unescaped(value) for name, is_part, value in pairs if is_part and name}
+    return {name: unquote(value) for name, is_part, value in pairs if is_part and name}
 
 
 def is_variable(name: str) -> bool:
@@ -97,24 +98,6 @@ def short_hash(value: str) -> str:
     """Return 8 hex digits of a text's hash: enough to distinguish a few, and no way back to the text."""
     # Only the beginning and the length are hashed, as a variable may have a megabyte.
     return sha256(f"{len(value)} {value[:4096]}".encode("utf-8", "surrogateescape")).hexdigest()[:8]
-
-
-def _escaped(value: str) -> str:
-    if not value.strip(_PLAIN):
-        return value
-    data = value.encode("utf-8", "surrogateescape")
-    return "".join(chr(byte) if chr(byte) in _PLAIN else f"%{byte:02x}" for byte in data)
-
-
-def _unescaped(value: str) -> str:
-    first, *others = value.split("%")
-    if not others:
-        return value
-    try:
-        data = first.encode() + b"".join(bytes.fromhex(other[:2]) + other[2:].encode() for other in others)
-    except ValueError:
-        return value
-    return data.decode("utf-8", "replace")
 
 
 # The variables that change how a training runs; others are private.
@@ -211,7 +194,7 @@ def gpu_models(request: FingerprintRequest) -> dict[str, str]:
     else:
         ids = _amd(request.root)
     if count is None:  # neither NVIDIA's nor AMD's
-        neuron = next(number for number in count_from(0) if not os.path.exists(f"{request.root}/dev/neuron{number}"))
+        neuron = len(devices.device_files(f"{request.root}/dev", "neuron"))
         count = neuron or len(list_entries(f"{request.root}/dev/accel"))
         ids = {"neuron"} if neuron else {"accel"}
     models = sorted(_MODELS.get(device_id, device_id) for device_id in ids if device_id)
@@ -250,13 +233,11 @@ def free_space(request: FingerprintRequest) -> dict[str, str]:
     """Return whether the memory file system and /tmp have room, and the size of a small one."""
     found = {}
     for name, path in (("shm", "/dev/shm"), ("tmp", "/tmp")):  # noqa: S108 - only checked
-        try:
+        with suppress(OSError):
             usage = request.statvfs(f"{request.root}{path}")
-        except OSError:
-            continue
-        total, free = usage.f_blocks * usage.f_frsize, usage.f_bavail * usage.f_frsize
-        is_small = name == "shm" and total < GIB
-        found[name] = FULL if free < LEAST_FREE_BYTES else _size(total) if is_small else "ok"
+            total, free = usage.f_blocks * usage.f_frsize, usage.f_bavail * usage.f_frsize
+            is_small = name == "shm" and total < GIB
+            found[name] = FULL if free < LEAST_FREE_BYTES else _size(total) if is_small else "ok"
     return found
 
 
@@ -356,7 +337,6 @@ _BUILD = "NVIDIA_BUILD_ID"
 # So many bytes of a program's file are hashed, in 0.1 ms, with its whole size.
 MOST_BYTES = 1 << 14
 MOST_ARGUMENTS = 64  # of COMMAND that are searched for a script
-MOST_LEVELS = 32  # of directories above
 _SCRIPTS = (".py", ".sh", ".jl", ".lua", ".R", ".pl")
 _HASH = 8  # digits
 # The packed-refs of a repository with thousands of branches; the end of a longer file is ignored.
@@ -372,9 +352,10 @@ def package_versions(request: FingerprintRequest) -> dict[str, str]:
     name = os.path.basename(os.path.realpath(f"{request.root}{python}"))
     prefix = os.path.dirname(os.path.dirname(python))
     libraries = [folder for folder in list_entries(f"{request.root}{prefix}/lib") if folder.startswith("python3.")]
-    library = name if name in libraries else max(libraries, default=name)
+    if name not in libraries:  # the longest is the latest: python3.12 comes after python3.9
+        name = max(libraries, key=lambda folder: (len(folder), folder), default=name)
     listed: dict[str, str] = {}
-    for folder in _folders(request, prefix, library):
+    for folder in _folders(request, prefix, name):
         for entry in list_entries(f"{request.root}{folder}"):
             if entry.endswith(_METADATA):
                 distribution, _, rest = entry.rpartition(".")[0].partition("-")
@@ -382,7 +363,7 @@ def package_versions(request: FingerprintRequest) -> dict[str, str]:
                 if field is not None:
                     listed.setdefault(field, rest.partition("-py3")[0])
     none = dict.fromkeys(("torch", "nccl", "cuda", "jax"), NOTHING)
-    return {**own, **none, **listed, "python": _release(request.root, prefix) or library.removeprefix("python")}
+    return {**own, **none, **listed, "python": _release(request.root, prefix) or name.removeprefix("python")}
 
 
 def _folders(request: FingerprintRequest, prefix: str, library: str) -> list[str]:
@@ -458,20 +439,15 @@ def program_hash(request: FingerprintRequest) -> dict[str, str]:
 def git_commit(request: FingerprintRequest) -> dict[str, str]:
     """Return the commit that is checked out in the working directory or above it, if it is known."""
     directory = request.directory
-    for _ in range(MOST_LEVELS):
-        place = os.path.join(directory, ".git")
-        kind, _, elsewhere = read_attribute(f"{request.root}{place}", 1024).partition(":")
-        if kind == "gitdir":  # a worktree or a submodule
-            place = os.path.join(directory, elsewhere.strip())
-        elif not os.path.isdir(f"{request.root}{place}"):
-            if directory in ("/", ""):
-                break
-            directory = os.path.dirname(directory)
-            continue
-        commit = _commit(request.root, place)
-        is_one = len(commit) >= _HASH and not commit.strip("0123456789abcdef")
-        return {"git": commit[:_HASH]} if is_one else {}
-    return {}
+    while directory not in ("/", "") and not os.path.exists(f"{request.root}{directory}/.git"):
+        directory = os.path.dirname(directory)
+    place = os.path.join(directory, ".git")
+    kind, _, elsewhere = read_attribute(f"{request.root}{place}", 1024).partition(":")
+    if kind == "gitdir":  # a worktree or a submodule
+        place = os.path.join(directory, elsewhere.strip())
+    commit = _commit(request.root, place)
+    is_one = len(commit) >= _HASH and not commit.strip("0123456789abcdef")
+    return {"git": commit[:_HASH]} if is_one else {}
 
 
 def _commit(root: str, place: str) -> str:
@@ -498,18 +474,18 @@ SOURCES = (
 )
 
 
+# This node's files have an unknown format, or the kernel does not list its addresses.
+_UNKNOWN = (OSError, ValueError, LookupError, MingleError)
+
+
 def fingerprint(request: FingerprintRequest) -> tuple[str, str]:
     """Return the fingerprint, and this node's own addresses. A source that fails contributes nothing."""
     parts: dict[str, str] = {}
     addresses = ""
     for source in SOURCES:
-        try:
+        with suppress(*_UNKNOWN):
             parts |= source(request)
-        except (OSError, ValueError, LookupError):  # this node's files have an unknown format
-            continue
-    try:
+    with suppress(*_UNKNOWN):
         rdma, addresses = network_of(request)
         parts |= rdma
-    except (OSError, ValueError, LookupError, MingleError):
-        pass
     return dump_fingerprint(parts), addresses

@@ -8,25 +8,15 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Literal, TypedDict, cast
+from typing import Literal
 
 from mingle_hooks import files, values
 from mingle_hooks.errors import LIMITS, ConflictError, MingleError, MissingError, PlaceError, by_exit_code
 from mingle_hooks.rendezvous.connection import READ, Callers, Loop, boottime
 from mingle_hooks.rendezvous.messages import CLOSING_S, LINGER_S, Answer, Failure
-from mingle_hooks.rendezvous.wire import MOST_LEADER_BYTES, Secret, WireError, decode
+from mingle_hooks.rendezvous.wire import MOST_LEADER_BYTES, Body, Secret, WireError, decode
 
 # The tasks of one node meet at a socket in a private directory, and decide by a symbolic link to use the answer or not.
-
-
-class Message(TypedDict, total=False):
-    """A line of the first task: the answer with the link's name, the order to use it, or an error."""
-
-    answer: Answer
-    word: str
-    go: bool
-    error: list[Any]  # exit code, expected, seen, remedy
-
 
 SOCKET = "siblings"
 # Other users may occupy a name that they saw in an earlier run: then the next one serves.
@@ -49,26 +39,16 @@ def directory_names(secret: Secret, node: str) -> list[str]:
 def claim_directory(directories: Sequence[str]) -> tuple[str, int]:
     """Return the first directory that is private, created if need be, and the descriptor that locks it for this task.
 
-    Raises PlaceError if other users have taken every name, and ConflictError if this node has a first task already, in
-    any of the directories.
+    Raises PlaceError if other users have taken every name, and ConflictError if this node has a first task there.
     """
-    held: dict[str, int] = {}
-    try:
-        for directory in directories:
-            # One is enough; another private one is an earlier attempt's, or another first task's.
-            if files.is_private(directory) if held else files.try_make_private(directory):
-                descriptor = files.hold_private(directory)
-                if descriptor is None:
-                    remedy = "one `mingle` per task at a time, each with its own local rank"
-                    raise ConflictError("one first task (local rank 0) on this node", "another one", remedy)
-                held[directory] = descriptor
-        if not held:
-            raise _all_taken(directories)
-        chosen = next(iter(held))
-        return chosen, held.pop(chosen)
-    finally:
-        for descriptor in held.values():
-            os.close(descriptor)
+    for directory in directories:
+        if files.try_make_private(directory):
+            descriptor = files.hold_private(directory)
+            if descriptor is None:
+                remedy = "one `mingle` per task at a time, each with its own local rank"
+                raise ConflictError("one first task (local rank 0) on this node", "another one", remedy)
+            return directory, descriptor
+    raise _all_taken(directories)
 
 
 def listen_in_directory(directory: str, backlog: int) -> socket.socket:
@@ -176,17 +156,14 @@ def _all_taken(directories: Sequence[str]) -> PlaceError:
 #       held                              →
 #                                         ←  go
 #
-# An error may replace the answer or `go`. Once all hold the answer, the first task decides to use it, unless a task
-# that has given up decided before (decide_hand_over).
-
-Lack = Literal["gone", "silent"]
+# The answer and the name are `answer` and `word` of a JSON object, and `go` is true in another one. `error`, which may
+# replace either, is a list: exit code, expected, seen, remedy. Once all hold the answer, the first task decides to use
+# it, unless a task that has given up decided before (decide_hand_over).
 
 # Seconds between two empty lines of the first task.
 BEAT_S = 1.0
 MOST_GREETING_BYTES = 8192
 MOST_DIGITS = 10  # of a local rank, and of milliseconds: 115 days
-# So many connections may be without a greeting, a quarter of the usual descriptors; then the oldest is dropped.
-MOST_CALLERS = 256
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 
@@ -232,7 +209,7 @@ class LocalPeers:
         self.obstacle: Failure | None = None
         self._listener, self._host, self._count = listener, host, count
         self._tasks: dict[int, socket.socket] = {}  # by local rank
-        self._callers: dict[socket.socket, None] = {}  # connections without a greeting, the oldest first
+        self._callers: set[socket.socket] = set()  # connections without a greeting
 
     def gather(self, timeout_s: float) -> None:
         """Wait until all have connected. Raises MissingError, or the fault's error."""
@@ -271,11 +248,10 @@ class LocalPeers:
             task.settimeout(hand_over_left_s(deadline))
             send_line(task, _line({"answer": answer, "word": token}))
         for rank, task in self._tasks.items():
-            task.settimeout(hand_over_left_s(deadline))
-            if lack := _lack(task):
-                raise self._without(rank, lack).error()
+            if (confirmed := _received(task, hand_over_left_s(deadline))) != HELD:
+                raise self._without(rank, "silent" if confirmed is None else "gone").error()
         for rank, task in self._tasks.items():  # some may have waited long for the last one
-            if _has_ended(task):
+            if _received(task, 0.0) is not None:
                 raise self._without(rank, "gone").error()
         if first := decide_hand_over(f"{directory}/{token}", 0):
             raise self._without(first, "gone").error()
@@ -293,7 +269,7 @@ class LocalPeers:
     def _absent(self) -> list[int]:
         return [rank for rank in range(1, self._count) if rank not in self._tasks]
 
-    def _without(self, rank: int, lack: Lack) -> Failure:
+    def _without(self, rank: int, lack: Literal["gone", "silent"]) -> Failure:
         self.fault = Failure("task", (self._host, str(self._count), str(rank), lack))
         return self.fault
 
@@ -329,28 +305,20 @@ class LocalPeers:
         if self.fault is not None or not _is_same_user(caller):
             caller.close()
             return
-        self._callers[caller] = None
+        self._callers.add(caller)
         self._watch(caller, partial(self._greeted, caller))
-        if len(self._callers) > MOST_CALLERS:
-            self._release(next(iter(self._callers))).close()
-
-    def _release(self, caller: socket.socket) -> socket.socket:
-        del self._callers[caller]
-        self._loop.unwatch(caller)
-        return caller
 
     def _greeted(self, caller: socket.socket) -> None:
         """Add a task by its greeting; a connection without a valid one is closed."""
-        if caller not in self._callers:  # it was dropped in this very turn
-            return
-        self._release(caller)
+        self._callers.remove(caller)
+        self._loop.unwatch(caller)
         greeting = _greeting(caller)
         if greeting is None:
             caller.close()
             return
         rank, waits_s, obstacle = greeting
         if rank in self._tasks or not 0 < rank < self._count:
-            self._callers[caller] = None  # it gets the error as well
+            self._callers.add(caller)  # it gets the error as well
             self._fail(Failure("tasks", (self._host, str(self._count - 1), str(rank))))
             return
         self._tasks[rank] = caller
@@ -361,29 +329,19 @@ class LocalPeers:
         self._loop.after(waits_s, lambda: None)
 
 
-def _line(body: Message) -> bytes:
+def _line(body: Body) -> bytes:
     return values.to_json(body).encode() + b"\n"
 
 
-def _lack(task: socket.socket) -> Lack | None:
-    """Return the fault of a task after the answer was sent, None if it confirms that it holds it."""
+def _received(task: socket.socket, within_s: float) -> bytes | None:
+    """Return what a task has sent, nothing if it has ended, None if it sends nothing in this time."""
+    task.settimeout(within_s)
     try:
-        return None if task.recv(len(HELD)) == HELD else "gone"
-    except TimeoutError:
-        return "silent"
+        return task.recv(len(HELD))
+    except (BlockingIOError, TimeoutError):
+        return None
     except OSError:
-        return "gone"
-
-
-def _has_ended(task: socket.socket) -> bool:
-    task.settimeout(0)
-    try:
-        task.recv(1)
-    except BlockingIOError:
-        return False
-    except OSError:
-        pass
-    return True
+        return b""
 
 
 def _is_same_user(caller: socket.socket) -> bool:
@@ -439,10 +397,11 @@ def follow_first_task(
             commit = {"go": True} if first == 0 else reader.read_message() if first is None else {}
     if "go" not in commit:
         raise _reason(commit, timeout_s)
-    return body["answer"]
+    answer: Answer = body["answer"]
+    return answer
 
 
-def _reason(message: Message, timeout_s: float) -> MingleError:
+def _reason(message: Body, timeout_s: float) -> MingleError:
     """Return the error that the first task sent, or a MissingError without one."""
     if "error" in message:
         code, expected, seen, remedy = message["error"]
@@ -461,7 +420,7 @@ class _Reader:
         self._last_read = boottime()
         self._data = bytearray()
 
-    def read_message(self) -> Message:
+    def read_message(self) -> Body:
         """Return the next message, empty if the first task has ended, or is silent past this task's deadline."""
         looked = 0
         while (end := self._data.find(b"\n", looked)) <= 0:
@@ -474,7 +433,7 @@ class _Reader:
         line = bytes(self._data[:end])
         del self._data[: end + 1]
         try:
-            return cast("Message", decode(line))
+            return decode(line)
         except WireError:  # it was interrupted
             return {}
 

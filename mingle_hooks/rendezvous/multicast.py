@@ -48,7 +48,6 @@ MOST_NONCES = 128
 _HEAD = struct.Struct(f"!5sB{TAG_BYTES}s16sQHB")
 # The largest packet: 1209.
 MOST_BYTES = _HEAD.size + 16 * MOST_ADDRESSES + NONCE_BYTES * MOST_NONCES + MAC_BYTES
-_MAPPED = b"\0" * 10 + b"\xff\xff"
 
 
 class Beacon(NamedTuple):
@@ -70,6 +69,11 @@ class Beacon(NamedTuple):
     def precedence(self) -> tuple[int, bytes]:
         """The key of an election: the lowest wins."""
         return (self.ticket, self.leader)
+
+    @property
+    def best_address(self) -> str:
+        """The leader's best address, for a message."""
+        return self.addresses[0] if self.addresses else "an unknown address"
 
 
 def pack_beacon(packet: Beacon, secret: Secret) -> bytes:
@@ -98,9 +102,8 @@ def unpack_beacon(data: bytes, tag: bytes, secret: Secret) -> Beacon | None:
 
 
 def _text(row: bytes) -> str:
-    if row.startswith(_MAPPED):
-        return socket.inet_ntop(socket.AF_INET, row[12:])
-    return socket.inet_ntop(socket.AF_INET6, row)
+    address = ipaddress.IPv6Address(row)
+    return str(address.ipv4_mapped or address)
 
 
 # A bound on the datagrams that are sent in any span of time, whatever arrives.
@@ -248,6 +251,8 @@ UNPROMPTED = 2
 MOST_HEARD = 256
 # The budget of all questions that beacons cause: among recorded beacons the real leader waits 2 s at most.
 CAUSED = (8, 0.5)
+# A leader that leaves so many questions unanswered does not receive them: one, or its answer, may be lost.
+LEAST_UNANSWERED = 2
 _ANSWERED = -1
 
 
@@ -257,8 +262,8 @@ class Questions:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._open: dict[bytes, float] = {}  # nonce -> its end, oldest first
-        # Leader -> number of questions without an answer, and the time of the next one.
-        self._heard: dict[bytes, tuple[int, float]] = {}
+        # Leader -> number of questions without an answer, the time of the next one, and the leader's best address.
+        self._heard: dict[bytes, tuple[int, float, str]] = {}
         self._next = clock()
         self.caused = Budget(*CAUSED, clock)  # of the questions that beacons cause
 
@@ -266,26 +271,26 @@ class Questions:
         """Start a new search: a leader that had answered may be asked again at once, as it was lost."""
         self._heard = {leader: heard for leader, heard in self._heard.items() if heard[0] != _ANSWERED}
 
-    def wait_s(self, leader: bytes) -> float | None:
-        """Return in how many seconds this leader's beacon causes a question; None if it has just been asked."""
+    def wait_s(self, beacon: Beacon) -> float | None:
+        """Return in how many seconds this beacon causes a question; None if its leader has just been asked."""
         now = self._clock()
-        if leader not in self._heard and len(self._heard) >= MOST_HEARD:
+        if beacon.leader not in self._heard and len(self._heard) >= MOST_HEARD:
             self._heard.clear()
-        _, due = self._heard.setdefault(leader, (0, now))
+        _, due, _ = self._heard.setdefault(beacon.leader, (0, now, beacon.best_address))
         return max(self._next - now, 0.0) if due <= now else None
 
     def retry_s(self, leader: bytes) -> float | None:
         """Return in how many seconds to ask this leader again without another beacon of it; None: not at all."""
-        count, due = self._heard.get(leader, (_ANSWERED, 0.0))
+        count, due, _ = self._heard.get(leader, (_ANSWERED, 0.0, ""))
         return max(due - self._clock(), 0.0) if 0 < count <= UNPROMPTED else None
 
     def ask(self) -> bytes:
         """Return a new nonce, open from now on. Its question goes to every leader so far."""
         now = self._clock()
         self._next = now + GAP_S
-        for leader, (count, due) in self._heard.items():
+        for leader, (count, due, address) in self._heard.items():
             if due <= now:
-                self._heard[leader] = (count + 1, now + AGAIN_S[min(max(count, 0), len(AGAIN_S) - 1)])
+                self._heard[leader] = (count + 1, now + AGAIN_S[min(max(count, 0), len(AGAIN_S) - 1)], address)
         nonce = os.urandom(NONCE_BYTES)
         self._open[nonce] = now + OPEN_S
         if len(self._open) > MOST_OPEN:
@@ -297,8 +302,12 @@ class Questions:
         now = self._clock()
         if not any(self._open.get(nonce, now) > now for nonce in beacon.nonces):
             return False
-        self._heard[beacon.leader] = (_ANSWERED, now + CALL_S + BACKOFF_S)  # it is being dialled
+        self._heard[beacon.leader] = (_ANSWERED, now + CALL_S + BACKOFF_S, beacon.best_address)  # it is being dialled
         return True
+
+    def unanswered(self) -> list[str]:
+        """Return the addresses of the leaders that do not seem to receive the questions."""
+        return [address for count, _, address in self._heard.values() if count >= LEAST_UNANSWERED]
 
 
 # The questions that a leader receives: one beacon answers many, and two answer each, as one may be lost.
@@ -317,15 +326,15 @@ class Replies:
         self._waiting: dict[Any, deque[bytes]] = {}
         self._taken: dict[Any, tuple[bytes, ...]] = {}  # by the last beacon of a link
 
-    def add(self, link: object, nonces: Iterable[bytes]) -> bool:
+    def add(self, link: object, nonce: bytes) -> bool:
         """Record a question; False if it was asked before."""
-        new = [nonce for nonce in nonces if nonce not in self._seen]
-        for nonce in new:
-            self._seen[nonce] = None
-            self._waiting.setdefault(link, deque(maxlen=MOST_WAITING)).append(nonce)
-        while len(self._seen) > MOST_REMEMBERED:
+        if nonce in self._seen:
+            return False
+        self._seen[nonce] = None
+        if len(self._seen) > MOST_REMEMBERED:
             del self._seen[next(iter(self._seen))]
-        return bool(new)
+        self._waiting.setdefault(link, deque(maxlen=MOST_WAITING)).append(nonce)
+        return True
 
     def links(self) -> list[Any]:
         """Return the links on which questions wait."""
@@ -340,65 +349,6 @@ class Replies:
         again = self._taken.pop(link, ())[: MOST_NONCES - len(new)]
         self._taken[link] = new
         return new + again
-
-
-# Peers whose multicast arrives here while ours does not seem to arrive there, for the message at the deadline.
-#
-# It is a hint and no more: anybody can replay a beacon or question, from any address.
-
-# A question or its answer may be lost, so a leader counts only after so many questions.
-LEAST_QUERIES = 2
-MOST_LEADERS = 256
-MOST_QUERIERS = 16_384  # one of each member of the largest world
-MOST_SHOWN = 4
-
-
-class OneWay:
-    """Leaders whose beacons arrive and that do not answer, and members that ask this leader and do not check in."""
-
-    def __init__(self) -> None:
-        self._leaders: dict[bytes, tuple[str, int]] = {}  # -> its address, and the number of unanswered questions
-        self._queriers: dict[bytes, str] = {}  # member -> its address
-
-    def heard(self, leader: bytes, addresses: Sequence[str]) -> None:
-        """Record a leader's beacon that is no answer."""
-        if len(self._leaders) < MOST_LEADERS and addresses:
-            self._leaders.setdefault(leader, (addresses[0], 0))
-
-    def questioned(self, leader: bytes) -> None:
-        """Record a question that this leader's beacon has caused."""
-        if leader in self._leaders:
-            address, count = self._leaders[leader]
-            self._leaders[leader] = (address, count + 1)
-
-    def answered(self, leader: bytes) -> None:
-        """Record that this leader receives our questions."""
-        self._leaders.pop(leader, None)
-
-    def queried(self, member: bytes, address: str) -> None:
-        """Record a member that asks this leader; a link-local address is replaced by a better one."""
-        if self._queriers.get(member, "fe80:").startswith("fe80:") and len(self._queriers) < MOST_QUERIERS:
-            self._queriers[member] = address
-
-    def report(self, arrived: Collection[Entry] = ()) -> list[str]:
-        """Return the lines of the message; `arrived` are the members that have checked in."""
-        deaf = _shown(address for address, count in self._leaders.values() if count >= LEAST_QUERIES)
-        members = {entry.join_request.member for entry in arrived}
-        # A member that was restarted has another id, and the same addresses.
-        addresses = {text.partition("=")[0] for entry in arrived for text in entry.addresses.split()}
-        absent = _shown(
-            address for member, address in self._queriers.items() if member not in members and address not in addresses
-        )
-        ours = "arrives here, but ours does not arrive there"
-        report = [f"multicast from {deaf} {ours}"] if deaf else []
-        if absent:
-            report.append(f"multicast from {absent} {ours}, or its TCP connections do not arrive here")
-        return report
-
-
-def _shown(addresses: Iterable[str]) -> str:
-    found = [*dict.fromkeys(addresses)]
-    return ", ".join(found[:MOST_SHOWN]) + (" and more" if found[MOST_SHOWN:] else "")
 
 
 # The backend, over IPv4 and IPv6: for clusters without host names, and machines without a scheduler.
@@ -417,7 +367,7 @@ ANSWERS = (10, 0.2)
 QUESTIONS = (2, 1 / 30)
 # In a large world the leader may send one more answer for each 64 members, as one has room for 128.
 MEMBERS_OF_AN_ANSWER = 64
-# Seconds between two answers, so that each answers all members that have asked meanwhile.
+# Seconds from a question to its answer, which so answers all members that ask meanwhile.
 ANSWER_GAP_S = 0.005
 # Members spread the questions that a beacon causes over so many seconds for each member of the world.
 ASK_SPREAD_S = 50e-6
@@ -431,6 +381,8 @@ MOST_HOLDS = 4
 SPREAD_S = 0.25
 # Beacons under another key whose senders are dialled, so that the leader itself reports the mismatch.
 MOST_DOUBTS = 4
+# Members that are remembered because they ask: those of the largest world. And addresses that a message names.
+MOST_QUERIERS, MOST_SHOWN = 16_384, 4
 
 
 def backend(context: Context) -> MulticastBackend:
@@ -452,7 +404,6 @@ class MulticastBackend:
         self._advertisement: Advertisement | None = None
         self._beacon_timer, self._ask_timer, self._caused_timer = Timer(), Timer(), Timer()
         self._retry_timer, self._answer_timer = Timer(), Timer()
-        self._answered_at = 0.0
         self._wanted = False
         self._interval = FIRST_BEACON_S
         self._turns = itertools.count()
@@ -465,6 +416,7 @@ class MulticastBackend:
         self._own = Budget(*QUESTIONS, clock)
         self._questions, self._replies = Questions(clock), Replies()
         self._doubts = MOST_DOUBTS
+        self._queriers: dict[bytes, str] = {}  # member -> the address from which it asks this leader
         self._port = multicast_port(context.spec.attempt)
         self.faults: list[str] = []
         try:
@@ -486,6 +438,7 @@ class MulticastBackend:
     def announce(self, advertisement: Advertisement | None) -> None:
         """Repeat this leader's beacon from now on, or stop."""
         self._beacon_timer.cancel()
+        self._answer_timer.cancel()
         self._advertisement = advertisement
         if advertisement is not None:
             self._interval = FIRST_BEACON_S
@@ -496,12 +449,28 @@ class MulticastBackend:
         """Return groups and interfaces."""
         return ", ".join(link.label for link in self.links) + f" port {self._port}"
 
+    def one_way(self, arrived: Collection[Entry]) -> list[str]:
+        """Return whose multicast arrives here while ours does not seem to arrive there, for a message.
+
+        These are leaders that do not answer, and members that ask this leader and are not among those that have
+        checked in, `arrived`. It is a hint and no more: anybody can replay a beacon or question, from any address.
+        """
+        members = {entry.join_request.member for entry in arrived}
+        # A member that was restarted has another id, and the same addresses.
+        addresses = {text.partition("=")[0] for entry in arrived for text in entry.addresses.split()}
+        absent = [
+            address for member, address in self._queriers.items() if member not in members and address not in addresses
+        ]
+        ours = "arrives here, but ours does not arrive there"
+        found = [(self._questions.unanswered(), ours), (absent, f"{ours}, or its TCP connections do not arrive here")]
+        return [f"multicast from {_shown(which)} {what}" for which, what in found if which]
+
     def close(self) -> None:
         """Leave the groups."""
         self.announce(None)
         self.search(wanted=False)
-        for timer in (self._caused_timer, self._retry_timer, self._answer_timer):
-            timer.cancel()
+        self._caused_timer.cancel()
+        self._retry_timer.cancel()
         for link in self.links:
             link.close()
         self.links = []
@@ -516,9 +485,12 @@ class MulticastBackend:
             except (OSError, RuntimeError) as error:  # it has vanished, or multicast_expert refuses it: others may work
                 self._fault(info, error)
 
-    def _send(self, kind: int, link: Link, nonces: tuple[bytes, ...] = ()) -> None:
+    def _send(self, kind: int, link: Link, nonces: tuple[bytes, ...]) -> None:
+        packet = Beacon(kind, self.context.spec.attempt.tag, self.context.member, nonces=nonces)
+        if (own := self._advertisement) is not None:
+            packet = packet._replace(leader=own.leader, ticket=own.ticket, port=own.ports[0], addresses=own.addresses)
         try:
-            link.send(self._packet(kind, nonces))
+            link.send(pack_beacon(packet, self.context.secret))
         except OSError as error:
             self._fault(link.info, error)
 
@@ -531,16 +503,8 @@ class MulticastBackend:
         if fault not in self.faults:
             self.faults.append(fault)
 
-    def _packet(self, kind: int, nonces: tuple[bytes, ...]) -> bytes:
-        packet = Beacon(kind, self.context.spec.attempt.tag, self.context.member, nonces=nonces)
-        if (own := self._advertisement) is not None:
-            packet = packet._replace(leader=own.leader, ticket=own.ticket, port=own.ports[0], addresses=own.addresses)
-        return pack_beacon(packet, self.context.secret)
-
     def _repeat(self) -> None:
         """Send a beacon over the links in turn, as far as the budget allows."""
-        if self._advertisement is None:
-            return
         for _ in self.links:
             if not self._beacons.spend():
                 break
@@ -565,7 +529,7 @@ class MulticastBackend:
 
     def _ask_about(self, packet: Beacon, link: Link) -> None:
         """Schedule a question to this beacon's leader, on the link where it arrived."""
-        wait_s = self._questions.wait_s(packet.leader)
+        wait_s = self._questions.wait_s(packet)
         if wait_s is None or self._caused_timer.is_set:
             return
         loop = self.context.loop
@@ -576,7 +540,6 @@ class MulticastBackend:
         if not self._is_news(packet) or not self._questions.caused.spend():
             return
         self._send(QUESTION, link, (self._questions.ask(),))
-        self.context.one_way.questioned(packet.leader)
         self._ask_later()
         self._retry_timer.cancel()
         retry_s = self._questions.retry_s(packet.leader)
@@ -584,25 +547,19 @@ class MulticastBackend:
             self._retry_timer = self.context.loop.after(retry_s, lambda: self._ask_about(packet, link))
 
     def _answer_soon(self, link: Link, packet: Beacon) -> None:
-        """Schedule the answer to a question, ANSWER_GAP_S after the last answer at the earliest."""
-        if self._replies.add(link, packet.nonces[:1]) and not self._answer_timer.is_set:
-            loop = self.context.loop
-            wait_s = max(self._answered_at + ANSWER_GAP_S - loop.clock(), 0.0)
-            self._answer_timer = loop.after(wait_s, self._answer_now)
+        """Schedule the answer to a question, unless it is scheduled."""
+        if packet.nonces and self._replies.add(link, packet.nonces[0]) and not self._answer_timer.is_set:
+            self._answer_timer = self.context.loop.after(ANSWER_GAP_S, self._answer_now)
 
     def _answer_now(self) -> None:
         """Answer all questions; those beyond the budget are answered by the next beacon."""
-        loop = self.context.loop
-        if self._advertisement is None:
-            return
-        self._answered_at = loop.clock()
         for link in self._replies.links():
             if not self._answers.spend():
                 return
             self._beacons.spend()  # it serves as one
             self._send(BEACON, link, self._replies.take(link))
         if self._replies.links():
-            self._answer_timer = loop.after(ANSWER_GAP_S, self._answer_now)
+            self._answer_timer = self.context.loop.after(ANSWER_GAP_S, self._answer_now)
 
     def received(self, link: Link, sock: socket.socket) -> None:
         """Read one datagram, from any sender."""
@@ -618,19 +575,22 @@ class MulticastBackend:
             self._doubt(packet, source)
         elif packet.kind == QUESTION and not self._is_better(packet):
             if self._advertisement is not None:
-                if packet.leader != NOBODY:  # as earlier versions send
-                    self.context.one_way.queried(packet.leader, source)
+                self._note_querier(packet.leader, source)
                 self._answer_soon(link, packet)
         elif self._is_news(packet):
             self._hold_back(packet)
             if packet.kind == QUESTION or not self._questions.is_answered(packet):
-                self.context.one_way.heard(packet.leader, packet.addresses)
                 self._ask_about(packet, link)
                 return
-            self.context.one_way.answered(packet.leader)
             # Only the signed addresses: anybody can replay an answer, from any address.
             for address in sorted(packet.addresses, key=lambda address: address != source):
                 self.context.dial(Endpoint(address, packet.port, "multicast"))
+
+    def _note_querier(self, member: bytes, address: str) -> None:
+        """Record a member that asks this leader; a link-local address is replaced by a better one."""
+        is_known = not self._queriers.get(member, "fe80:").startswith("fe80:")
+        if not is_known and member != NOBODY and len(self._queriers) < MOST_QUERIERS:  # earlier versions send NOBODY
+            self._queriers[member] = address
 
     def _is_news(self, packet: Beacon) -> bool:
         """Return whether this leader matters: none is known, it is better, or it is a rival by right."""
@@ -641,13 +601,12 @@ class MulticastBackend:
         return packet.precedence < known or is_rival
 
     def _is_better(self, packet: Beacon) -> bool:
-        """Return whether a question is a better candidate's: it has all the content of a beacon."""
+        """Return whether a packet is a better candidate's, whose question has all the content of a beacon."""
         advertisement = self._advertisement
         return advertisement is not None and packet.port > 0 and packet.precedence < advertisement.precedence
 
     def _hold_back(self, packet: Beacon) -> None:
-        advertisement = self._advertisement
-        if advertisement is None or self._holds == 0 or packet.precedence > advertisement.precedence:
+        if self._holds == 0 or not self._is_better(packet):
             return
         self._holds -= 1
         self._beacon_timer.cancel()
@@ -659,6 +618,11 @@ class MulticastBackend:
         if packet.kind == BEACON and packet.port and self._doubts > 0 and not source.startswith("fe80"):
             self._doubts -= 1
             self.context.dial(Endpoint(source, packet.port, "multicast"))
+
+
+def _shown(addresses: Iterable[str]) -> str:
+    found = [*dict.fromkeys(addresses)]
+    return ", ".join(found[:MOST_SHOWN]) + (" and more" if found[MOST_SHOWN:] else "")
 
 
 # multicast_expert, whose asyncio sockets are loaded only on demand.

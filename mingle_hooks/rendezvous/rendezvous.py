@@ -119,48 +119,29 @@ _GATEWAY = 2
 class Limits(NamedTuple):
     """The limits of a leader's process, host and network namespace."""
 
-    open_files: int  # the hard limit of descriptors; RLIM_INFINITY if there is none
     opened: int  # descriptors in use
-    kernel: Mapping[str, int]  # sysctl -> value, without those that this kernel or namespace does not have
+    values: Mapping[str, int]  # of OPEN_FILES and sysctls, without those that this kernel or namespace does not have
     on_subnet: int  # hosts that the largest subnet of the leader's addresses can have
 
 
-class Shortfall(NamedTuple):
-    """A limit that is too low: its name, its value, and the value that suffices."""
+def shortfalls(nodes: int, limits: Limits) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the limits that are too low for a leader of N members, each with the value that suffices.
 
-    name: str
-    value: int
-    needed: int
-    is_fatal: bool  # the leader cannot hold the world; else the kernel drops some packets, which TCP repeats
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.value}"
-
-    @property
-    def remedy(self) -> str:
-        """The command or setting that raises it."""
-        if self.name != OPEN_FILES:
-            return f"`sysctl -w {self.name}={self.needed}` there"
-        return f"LimitNOFILE={self.needed} for the scheduler's daemon there, or `{OPEN_FILES} {self.needed}` as root"
-
-
-def shortfalls(nodes: int, limits: Limits) -> list[Shortfall]:
-    """Return the limits that are too low for a leader of N members."""
-    found = []
+    With the first ones the leader cannot hold the world. With the others the kernel drops packets, which TCP repeats.
+    """
     # One for each other member, and one for whoever connects next.
-    least = nodes + limits.opened
-    if limits.open_files != resource.RLIM_INFINITY and limits.open_files < least:
-        found.append(Shortfall(OPEN_FILES, limits.open_files, nodes + SPARE_DESCRIPTORS, is_fatal=True))
-    if limits.kernel.get(FILES, least) < least:
-        found.append(Shortfall(FILES, limits.kernel[FILES], 2 * nodes + SPARE_DESCRIPTORS, is_fatal=True))
-    needs = {BACKLOG: nodes, NEIGHBOURS: min(nodes, limits.on_subnet), TRACKED: 2 * nodes}
-    if limits.kernel.get(SYN_COOKIES) == 0:  # with cookies a full queue of SYNs drops none
-        needs[SYN_BACKLOG] = nodes
-    for name, needed in needs.items():
-        places = MEMBERS_PER_QUEUE_ENTRY if name in (BACKLOG, SYN_BACKLOG) else 1
-        if places * limits.kernel.get(name, needed) < needed:
-            found.append(Shortfall(name, limits.kernel[name], needed, is_fatal=False))
-    return found
+    descriptors, queue = nodes + limits.opened, nodes / MEMBERS_PER_QUEUE_ENTRY
+    neighbours = min(nodes, limits.on_subnet)
+    # Name -> the least value, and the one to advise.
+    fatal = {OPEN_FILES: (descriptors, nodes + SPARE_DESCRIPTORS), FILES: (descriptors, 2 * nodes + SPARE_DESCRIPTORS)}
+    slow = {BACKLOG: (queue, nodes), NEIGHBOURS: (neighbours, neighbours), TRACKED: (2 * nodes, 2 * nodes)}
+    if limits.values.get(SYN_COOKIES) == 0:  # with cookies a full queue of SYNs drops none
+        slow[SYN_BACKLOG] = (queue, nodes)
+
+    def too_low(needs: Mapping[str, tuple[float, int]]) -> dict[str, int]:
+        return {name: enough for name, (least, enough) in needs.items() if limits.values.get(name, least) < least}
+
+    return too_low(fatal), too_low(slow)
 
 
 class Capacity(NamedTuple):
@@ -172,24 +153,37 @@ class Capacity(NamedTuple):
 
 def check_limits(nodes: int, host: str, limits: Limits) -> tuple[Capacity | None, str | None]:
     """Return what the leader on this host can hold, if that is fewer than N, and the line about limits that delay."""
-    found, held, warning = shortfalls(nodes, limits), None, None
-    if fatal := [one for one in found if one.is_fatal]:
-        seen, remedies = ", ".join(map(str, fatal)), ", and ".join(one.remedy for one in fatal)
-        members = min(one.value for one in fatal) - limits.opened
+    fatal, slow = shortfalls(nodes, limits)
+    held, warning = None, None
+    if fatal:
+        seen, remedies = _text(fatal, limits), ", and ".join(_remedy(name, enough) for name, enough in fatal.items())
+        members = min(limits.values[name] for name in fatal) - limits.opened
         held = Capacity(members, Failure("limits", (str(nodes), host, seen, remedies)))
-    if slow := [one for one in found if not one.is_fatal]:
-        seen, remedies = ", ".join(map(str, slow)), ", ".join(one.remedy for one in slow)
+    if slow:
+        seen, remedies = _text(slow, limits), ", ".join(_remedy(name, enough) for name, enough in slow.items())
         warning = f"{host}, rank 0's host, delays some of {nodes} nodes that connect at once ({seen}); try {remedies}"
     return held, warning
 
 
+def _text(names: Iterable[str], limits: Limits) -> str:
+    return ", ".join(f"{name} {limits.values[name]}" for name in names)
+
+
+def _remedy(name: str, enough: int) -> str:
+    """Return the command or setting that raises a limit."""
+    if name != OPEN_FILES:
+        return f"`sysctl -w {name}={enough}` there"
+    return f"LimitNOFILE={enough} for the scheduler's daemon there, or `{OPEN_FILES} {enough}` as root"
+
+
 def read_limits(addresses: Iterable[str], root: str = "/proc") -> Limits:
     """Return what matters for a leader that has these addresses."""
+    texts = {name: read_attribute(f"{root}/sys/{name.replace('.', '/')}") for name in _SYSCTLS}
+    values = {name: int(text) for name, text in texts.items() if text.isascii() and text.isdigit()}
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    values = {name: read_attribute(f"{root}/sys/{name.replace('.', '/')}") for name in _SYSCTLS}
-    kernel = {name: int(value) for name, value in values.items() if value.isascii() and value.isdigit()}
-    opened = len(list_entries(f"{root}/self/fd"))
-    return Limits(hard, opened, kernel, _hosts_on_subnet(addresses, f"{root}/net/route"))
+    if hard != resource.RLIM_INFINITY:
+        values[OPEN_FILES] = hard
+    return Limits(len(list_entries(f"{root}/self/fd")), values, _hosts_on_subnet(addresses, f"{root}/net/route"))
 
 
 def _hosts_on_subnet(addresses: Iterable[str], path: str) -> int:
@@ -426,6 +420,7 @@ class Rendezvous:
         secret = self._secret = Secret.derive(request.key, request.spec.attempt)
         me = self._me = join_request(request)
         self._outcome = Outcome(loop, request.timeout_s, request.age_s)
+        self._leader: Leader | None = None  # this member's own, if it leads or is a candidate
         self._search = Search(
             loop, request, secret, observer.note, self._leader_proven, lambda: self._follower.precedence, me.member
         )
@@ -444,10 +439,6 @@ class Rendezvous:
     def is_over(self) -> bool:
         """Whether this member has its answer or its error, and has informed the others."""
         return self._outcome.is_over
-
-    @property
-    def _leader(self) -> Leader | None:
-        return self._search.leader
 
     def start(self) -> None:
         """Open the listeners and backends; all else happens in the loop. Raises NetworkError."""
@@ -509,7 +500,7 @@ class Rendezvous:
         candidate = stand_as_candidate(self._loop, self._request, self._secret, me, self._leader_changed)
         self._search.candidate = candidate
         if candidate is not None:
-            leader = candidate.leader
+            leader = self._leader = candidate.leader
             leader.choice.is_alone, leader.one_way = self._search.is_alone, self._search.one_way
             if candidate.warning is not None:
                 self._observer.note(candidate.warning)

@@ -114,7 +114,6 @@ LONGEST_LIST, LONGEST_EXCLUDE = 80, 300
 FEW = 4  # hosts that are shown of a longer list
 MOST_LINES = 10
 UNSET = "not set"
-EXCLUDE = "to leave out: "
 _LABELS = {
     "shm": "/dev/shm",  # noqa: S108 - its name
     "tmp": "/tmp",  # noqa: S108
@@ -122,6 +121,7 @@ _LABELS = {
     "rdma": "RDMA",
     "rdma.firmware": "RDMA firmware",
     "kernel.machine": "machine",
+    MORE: "other variables",
 }
 _VALUES = {NOTHING: "none", "ok": "in order", "silent": "that does not answer"}
 
@@ -149,7 +149,7 @@ def finding_lines(findings: Iterable[Finding]) -> list[str]:
     """Return at most ten lines: one for each difference, and the option that excludes the deviating nodes."""
     order = {name: place for place, name in enumerate(FIELDS)}
     ordered = sorted(findings, key=lambda finding: order.get(finding.field, -1))
-    last = exclude_line(ordered)
+    last = [f"to leave out: {option}" for option in exclude_option(ordered)]
     room = MOST_LINES - len(last)
     if len(ordered) > room:
         last = [f"and {len(ordered) - room + 1} more differences", *last]
@@ -157,15 +157,15 @@ def finding_lines(findings: Iterable[Finding]) -> list[str]:
     return [*(printable(finding.text) for finding in ordered), *last]  # values come from other hosts
 
 
-def exclude_line(findings: Iterable[Finding]) -> list[str]:
+def exclude_option(findings: Iterable[Finding]) -> list[str]:
     """Return sbatch's option that excludes the deviating nodes, nothing if there are none or too many."""
     hosts = fold([host for finding in findings if finding.field != "environment" for host in finding.hosts])
-    return [f"{EXCLUDE}--exclude={hosts}"] if 0 < len(hosts) <= LONGEST_EXCLUDE else []
+    return [f"--exclude={hosts}"] if 0 < len(hosts) <= LONGEST_EXCLUDE else []
 
 
 def field_name(key: str) -> str:
     """Return the field that a part belongs to."""
-    return "environment" if is_variable(key) else key.partition(".")[0]
+    return "environment" if is_variable(key) or key == MORE else key.partition(".")[0]
 
 
 # Deviations from the majority: three of four that agree name the fourth; below that no host is named.
@@ -198,8 +198,6 @@ def _of(key: str, groups: Sequence[Group]) -> list[Finding]:
     total = sum(len(hosts) for hosts in values.values())
     if is_variable(key) and FEWEST_BY_DESIGN <= len(values) >= total / 2:
         return []
-    if key == MORE:
-        return odd_values("environment", "other variables", values)
     return odd_values(field_name(key), field_label(key), values)
 
 
@@ -225,8 +223,8 @@ def _value(key: str, group: Group) -> str | None:
         is_known = MORE not in group.parts or key < max(filter(is_variable, group.parts), default="")
         return group.parts.get(key, UNSET if is_known else None)
     value = group.parts.get(key)
-    is_reported_elsewhere = value == FULL or (group.lack and field_name(key) == "rdma") or key == f"limits.{group.lack}"
-    return None if is_reported_elsewhere else value
+    is_cause = field_name(key) == "rdma" or (key == "limits.memlock" and MEMLOCK in group.lack)
+    return None if value == FULL or (group.lack and is_cause) else value
 
 
 def _together(findings: Iterable[Finding]) -> list[Finding]:
@@ -272,8 +270,7 @@ def rdma_findings(groups: Sequence[Group]) -> list[Finding]:
     hosts: dict[str, list[str]] = {}
     for group in groups:
         if group.lack:
-            why = f"memlock {group.parts['limits.memlock']}, too low for RDMA" if group.lack == MEMLOCK else ""
-            hosts.setdefault(why or _WHY[group.lack], []).extend(group.hosts)
+            hosts.setdefault(group.lack, []).extend(group.hosts)
     expected = f"RDMA on {others_text(able)}" if able else "RDMA is asked for (rdma = true)"
     return [
         Finding("rdma", tuple(names), f"{some_of(names)}: {why}; {expected}") for why, names in sorted(hosts.items())
@@ -284,9 +281,9 @@ def _lack(parts: Mapping[str, str]) -> str:
     """Return why a member cannot use RDMA, "" if it can."""
     ports = parts.get("rdma", NOTHING)
     if ports in _WHY:
-        return ports
+        return _WHY[ports]
     memlock = parts.get("limits.memlock", "")
-    return MEMLOCK if memlock in _LOW or memlock.endswith("K") else ""
+    return f"{MEMLOCK} {memlock}, too low for RDMA" if memlock in _LOW or memlock.endswith("K") else ""
 
 
 def _base(parts: Mapping[str, str]) -> tuple[str, ...]:
@@ -542,10 +539,10 @@ def refuse_different_nodes(leader: Leader, settings: Settings, offer: int) -> bo
     found = _findings(leader, offer, asks_rdma=settings.rdma)
     refused = [finding for finding in found if finding.field in settings.strict]
     if refused:
-        texts, others = [finding.text for finding in refused[:MOST_DIFFERENCES]], exclude_line(refused)
+        texts = [finding.text for finding in refused[:MOST_DIFFERENCES]]
         texts += [f"and {len(refused) - MOST_DIFFERENCES} more"] if refused[MOST_DIFFERENCES:] else []
-        instead = others[0].removeprefix(EXCLUDE) if others else "nodes that agree"
-        leader.fail(Failure("differs", (str(len(leader.roster)), "; ".join(texts), f"{instead}, or --no-strict")))
+        remedy = ", or ".join([*(exclude_option(refused) or ["nodes that agree"]), "--no-strict"])
+        leader.fail(Failure("differs", (str(len(leader.roster)), "; ".join(texts), remedy)))
     return bool(refused)
 
 
@@ -557,14 +554,12 @@ def difference_lines(leader: Leader, at: str, *, asks_rdma: bool) -> list[str]:
 
 def _findings(leader: Leader, offer: int, *, asks_rdma: bool) -> list[Finding]:
     entries = [entry for entry in leader.roster.entries() if entry.fingerprint]
-    carriers = [_carrier(entry, offer) for entry in entries]
     unreached = [
         (address.address, short)
         for index, address in enumerate(leader.terms.advertised[:offer])
         if not address.loopback and (short := [e.join_request.host for e in entries if index not in e.reached])
     ]
-    both = zip(entries, carriers, strict=True)
-    members = [Compared(e.join_request.host, e.fingerprint + carrier, e.clock, e.addresses) for e, carrier in both]
+    members = [Compared(e.join_request.host, e.fingerprint + _carrier(e, offer), e.clock, e.addresses) for e in entries]
     return compare_members(members, asks_rdma=asks_rdma, unreached=unreached)
 
 

@@ -207,7 +207,6 @@ def answers_to_a_call(data: bytes) -> None:
     for kind, text in rows(data):
         sock: Any = Wire()
         call = discovery._Call(its, Endpoint("10.0.0.1", 20_000, "fuzz"), sock)
-        call.greet()
         deliver(call._connection, sock, wire.frame(kind, text))
     assert not proven
     its.close()

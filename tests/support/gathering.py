@@ -18,7 +18,6 @@ from mingle_hooks.rendezvous.discovery import Context, Dialer, ProvenLeader
 from mingle_hooks.rendezvous.leader import Leader
 from mingle_hooks.rendezvous.member import Membership, MemberSpec, Request
 from mingle_hooks.rendezvous.messages import JoinRequest
-from mingle_hooks.rendezvous.multicast import OneWay
 from mingle_hooks.rendezvous.rendezvous import Listeners
 from mingle_hooks.rendezvous.roster import AdvertisedAddress, Roster, Terms
 from mingle_hooks.rendezvous.wire import Attempt, Material, Secret
@@ -113,7 +112,7 @@ def context(
     **parts: Any,
 ) -> Context:
     """Return what a discovery backend needs to know, of a member with this request."""
-    return Context(loop, request(**parts).spec, secret, dial, report, report, joined, bytes(16), OneWay())
+    return Context(loop, request(**parts).spec, secret, dial, report, report, joined, bytes(16))
 
 
 def observer(note: Callable[[str], None] = lambda _text: None) -> Any:

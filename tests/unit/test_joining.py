@@ -1,12 +1,12 @@
 """What a member's view is completed with, on the machine that the tests run on, and what needs no other member."""
 
 import base64
+import errno
 import os
 import shutil
 import socket
 import stat
-import subprocess
-import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +16,6 @@ from unittest import mock
 
 import pytest
 from hypothesis import given, strategies as st
-from needs import only_with
 from support.executables import executable
 from support.members import KEYED, OTHER_KEY
 from support.recorded import STEP, assigned
@@ -64,9 +63,24 @@ def test_names_wait_for_no_name_server_once_their_time_is_up() -> None:
     assert resolvable(["10.0.0.1"], timeout_s=0) == set()
 
 
+@pytest.mark.parametrize(
+    ("owner", "name", "error"),
+    [
+        (threading.Thread, "start", RuntimeError("can't start new thread")),
+        (socket, "socketpair", OSError(errno.EMFILE, "too many")),
+    ],
+)
+def test_a_member_of_a_formed_world_does_not_fail_where_no_name_can_be_looked_up(
+    owner: object, name: str, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A low `ulimit -u` allows no thread: its launchers get addresses."""
+    monkeypatch.setattr(owner, name, mock.Mock(side_effect=error))
+    assert resolvable(["10.0.0.1"]) == set()
+
+
 SOURCES: dict[str, Any] = {
     "interface_of": lambda _address: "eth0",
-    "active_rdma_ports": lambda: [("mlx5_0:1", "IB")],
+    "active_rdma_ports": lambda: ("mlx5_0:1",),
     "has_accelerator": lambda _environ: False,
     "resolvable": lambda _hosts: set(),
     "addresses": SimpleNamespace(nccl_settings=lambda _environ: {"NCCL": "site"}),
@@ -200,8 +214,12 @@ def test_a_member_that_starts_again_has_its_place_while_rank_0_listens(
         file.chmod(0o640)
         assert [asks(), asks()] == [True, False]
         other = Path(shutil.copy2(file, file.with_name("0")))
-        with pytest.raises(ConflictError, match="one member on this host; saw ranks 0, 1 of a running world"):
+        with (
+            mock.patch.object(joining, "_is_served", wraps=joining._is_served) as probed,
+            pytest.raises(ConflictError, match="one member on this host; saw ranks 0, 1 of a running world"),
+        ):
             asks()
+        assert probed.call_count == 1  # as both are of one endpoint, which may be slow to answer
         with monkeypatch.context() as patch:  # another member of this host starts again, too, and is faster
             patch.setattr(joining, "_is_served", lambda *_: other.unlink(missing_ok=True))
             assert asks()
@@ -335,7 +353,6 @@ def test_the_members_are_the_schedulers_where_it_knows_them(
 
 # Keys are real files, raced for by real processes.
 
-ROOT_ONLY = only_with("root")
 TEXT = "00112233445566778899aabbccddeeff" * 2
 PINNED, OTHER, VARIABLE, PROLOGS, HOMES = (f"{digit}123456789abcdef" * 4 for digit in "89abc")
 COOKIE = "36A8E3141C32183E0A696B100289B68F"
@@ -429,21 +446,9 @@ def test_a_run_makes_the_key_in_the_home_where_a_member_would(place: Place, monk
     assert [place.of_home.read_bytes().strip()] == made == place.held(IN_SLURM)
 
 
-@pytest.mark.parametrize("scheduler", ["pbs", "torque", "pbs+mpi"])
-def test_no_key_is_derived_from_the_cookie(place: Place, scheduler: str) -> None:
-    """Seen: found in half a second from one answer, as all cookies of a server follow from when it started."""
-    job = JobFacts(scheduler, job_id="7.ctl", cookie=COOKIE)
-    found = place.find(job)
-    assert found.source == str(place.of_home)  # of the home that all nodes share, made on first use
-    for form in (COOKIE.encode(), COOKIE.lower().encode(), bytes.fromhex(COOKIE)):
-        assert form not in found.material
-    place.of_home.unlink()
-    assert place.find(job).material != found.material
-
-
 @pytest.mark.parametrize("facts", [JobFacts("pbs", job_id="7.ctl", cookie=COOKIE), JobFacts("slurm")])
 def test_without_a_home_or_a_job_key_there_is_no_key_to_make(place: Place, facts: JobFacts) -> None:
-    """Though PBS's cookie is there; the message says what to do."""
+    """No key follows from PBS's cookie, which others can work out; the message says what to do."""
     refusal = place.refusal(facts, {})
     assert "none given" in refusal.seen
     assert "MINGLE_KEY" in refusal.remedy
@@ -474,13 +479,9 @@ def test_a_key_that_others_may_touch_is_refused(place: Place) -> None:
         refusal = place.refusal(key_file=str(path))
         assert f"{path} with mode {mode:04o}" in refusal.seen
         assert f"chmod {mode & 0o700:04o} {path}" in refusal.remedy
-
-
-@ROOT_ONLY
-def test_a_key_that_is_another_users_is_refused(place: Place) -> None:
-    path = place.put(place.home / "k")
-    os.chown(path, 12_345, -1)
-    assert "owned by uid 12345" in place.refusal(key_file=str(path)).seen
+    if os.geteuid() == 0:
+        os.chown(path, 12_345, -1)
+        assert "owned by uid 12345" in place.refusal(key_file=str(path)).seen
 
 
 TYPED = {
@@ -512,7 +513,7 @@ def test_a_key_that_a_person_typed_is_refused(place: Place, text: str) -> None:
 
 def test_32_random_octets_from_elsewhere_are_a_key(place: Place) -> None:
     """They may be hexadecimal digits or base64."""
-    for _ in range(300):
+    for _ in range(30):
         octets = os.urandom(32)
         in_base64 = base64.b64encode(octets).decode()
         urlsafe, longer = base64.urlsafe_b64encode(octets).decode(), base64.b64encode(os.urandom(48)).decode()
@@ -620,46 +621,28 @@ def test_no_key_is_replaced_and_a_home_that_cannot_hold_one_stays_as_it_is(place
     assert os.listdir(place.home) == [".config"]
 
 
-RACE = """
-import os, sys
-from mingle_hooks.joining import find_key
-from mingle_hooks.schedulers.facts import JobFacts
-from mingle_hooks.settings import load
-home, run, mounts = sys.argv[1:]
-settings = load({"HOME": home}, {}, system_file=f"{home}/absent")
-gate, opener = os.pipe()
-for _ in range(50):
-    if not os.fork():
-        os.close(opener)
-        os.read(gate, 1)
-        key = find_key(JobFacts("slurm"), settings, {"HOME": home}, run_root=run, mountinfo=mounts)
-        os.write(1, key.material.hex().encode() + b"\\n")
-        os._exit(0)
-os.close(opener)
-sys.exit(any([os.wait()[1] for _ in range(50)]))
-"""
+def test_of_two_processes_that_make_the_key_at_once_both_use_the_faster_ones(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hard link replaces nothing; its reply may also be lost on NFS, and then the key is this process's own."""
+    link = os.link
 
+    def slower(draft: str, path: str) -> None:
+        link(place.put(place.home / "faster", HOMES), path)
+        link(draft, path)
 
-def test_fifty_processes_that_make_the_key_at_once_agree_on_one(place: Place) -> None:
-    """They wait at a gate (a pipe that closes), so that they all start together."""
-    # Forks of a small process: one of this one, with all tests in it, costs many times as much.
-    argv = [sys.executable, "-c", RACE, place.home, place.run, place.mounts]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.split() == [place.find().material.hex()] * 50
+    monkeypatch.setattr(os, "link", slower)
+    assert place.find(IN_SLURM).material == HOMES.encode()
     assert os.listdir(place.of_home.parent) == ["key"]
 
 
 ROOT = ("/", "ext4")
-NETWORK = (
-    *("nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "ceph", "fuse.sshfs", "fuse.ceph-fuse", "9p"),
-    *("virtiofs", "gfs2", "ocfs2", "afs", "pvfs2", "orangefs", "panfs", "glusterfs", "wekafs"),
-)
 
 
 @pytest.mark.parametrize(
     ("mounts", "place", "shared"),
     [
-        *(([ROOT, ("", kind), ("x", "xfs")], "/a/b", True) for kind in NETWORK),
+        *(([ROOT, ("", kind), ("x", "xfs")], "/a/b", True) for kind in ("nfs4", "lustre", "fuse.sshfs")),
         *(([ROOT, ("", kind)], "/a/b", False) for kind in ("fuse.fuse-overlayfs", "ext4", "overlay", "nfsd")),
         ([ROOT, ("/home", "nfs")], "/home/alice", True),
         ([ROOT, ("/home", "nfs")], "/home2/alice", False),

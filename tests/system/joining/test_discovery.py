@@ -72,26 +72,6 @@ def test_worlds_that_share_hosts_and_a_multicast_group_never_mix(hosts: Callable
     assert first["MINGLE_WORLD"] != second["MINGLE_WORLD"]
 
 
-@pytest.mark.parametrize(("backend", "ranked"), [("directory", False), ("master", False), ("master with port", True)])
-def test_each_other_backend_alone_finds_the_world(four: Hosts, tmp_path: Path, backend: str, *, ranked: bool) -> None:
-    """A shared directory, or --master with or without a port, is enough where multicast is dropped."""
-    four.drop_multicast()
-    options = {
-        "directory": ("--via", "directory", "--directory", str(tmp_path)),
-        "master": ("--via", "master", "--master", "node2"),
-        "master with port": ("--master", "node2:23456"),
-    }[backend]
-    ranks = [1, 0, 2, 3]  # rank 0 is on node2
-    results = members(
-        list(four),
-        lambda number: evaluating(*FOUR, *options, *(["--rank", str(ranks[number])] if ranked else []), then=REDUCE),
-    )
-    first = one_world(results)[0]
-    assert backend == "directory" or first["MASTER_ADDR"] == "10.77.0.2"
-    assert (first["MASTER_PORT"] == "23456") == (backend == "master with port")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_the_directory_may_come_from_the_environment_and_all_backends_may_be_used_at_once(
     four: Hosts, tmp_path: Path
 ) -> None:

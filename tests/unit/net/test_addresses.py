@@ -9,14 +9,12 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import ExitStack
 from ipaddress import ip_interface
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster.hosts import Hosts
 from cluster.machines import carrier, grow, recorded, route, route6, seen, tables
 from hypothesis import example, given, strategies as st
 from needs import only_with
@@ -253,14 +251,6 @@ def test_a_rail_is_one_by_its_rdma_device_and_explained_and_taken_on_request(tmp
     assert first(tmp_path, interfaces, prefer=[net.preference("gpu3rdma0")]) == "gpu3rdma0"
     found = net.usable(seen(tmp_path, interfaces), environ={"NCCL_SOCKET_IFNAME": "eno"})
     assert [one.why for one in found] == ["set for NCCL by the environment", *["an RDMA rail"] * 8]
-
-
-def test_with_one_usable_interface_nothing_more_is_looked_up(tmp_path: Path) -> None:
-    """Most machines have one, and the whole job waits for rank 0."""
-    bridge = carrier("docker0", "172.17.0.1/16", kind="virtual")
-    interfaces = [LOOPBACK, carrier("eth0", "10.0.0.7/24", "fd00::7/64"), bridge]
-    grow(tmp_path, interfaces, ["eth0"], "eth0")
-    assert [(one.has_rdma, one.is_default) for one in seen(tmp_path, interfaces)] == [(False, False)] * 3
 
 
 TWO = [LOOPBACK, *(carrier(f"eth{n}", f"10.{n}.0.7/24", f"fd0{n}::7/64", speed=1_000) for n in (0, 1))]
@@ -507,33 +497,6 @@ def test_a_reserved_port_is_given_only_to_a_bind_that_reuses_addresses(kept: tup
         assert client.recv(1) == b""
     with holding("::" if ":" in address else "0.0.0.0", port, reuse=True) as listener:
         assert listener.getsockname()[1] == port
-
-
-# Prints what a bind to any port gets while the kept port is the only one to be had, and then where another is free.
-ANY_PORT = """
-import errno, socket
-from pathlib import Path
-from mingle_hooks.net.addresses import keep, listen
-listener = listen("127.0.0.1", [27100], range(27100, 27101))
-keep(listener)
-listener.close()
-for last in (27100, 27101):
-    Path("/proc/sys/net/ipv4/ip_local_port_range").write_text(f"27100 {last}")
-    for reuse in (0, 1):
-        with socket.socket() as sock:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse)
-            try:
-                sock.bind(("0.0.0.0", 0))
-                print(sock.getsockname()[1])
-            except OSError as error:
-                print(errno.errorcode[error.errno])
-"""
-
-
-def test_the_kernel_gives_a_reserved_port_to_no_bind_to_any_port(hosts: Callable[..., Hosts]) -> None:
-    """Also where that one asks with SO_REUSEADDR, and there is no other port."""
-    done = hosts(1)[0].run([sys.executable, "-c", ANY_PORT], check=True)
-    assert done.stdout.split() == ["EADDRINUSE", "EADDRINUSE", "27101", "27101"]
 
 
 def test_candidates_are_tried_in_order_and_then_the_rest(address: str, few: range) -> None:

@@ -187,9 +187,10 @@ def test_versions_are_those_of_the_commands_own_interpreter(tmp_path: Path) -> N
 
 def test_a_python_of_the_system_has_more_than_one_place(tmp_path: Path) -> None:
     node = Node(tmp_path)
-    node.write("/usr/bin/python3.11", "", mode=0o755)
-    node.command = ("python3.11", "-m", "train")
-    node.write("/usr/lib/python3.11/os.py", "")
+    node.write("/usr/bin/python3", "", mode=0o755)
+    node.command = ("python3", "-m", "train")
+    for version in ("3.9", "3.10", "3.11"):  # what is no link to one of them has the latest
+        node.write(f"/usr/lib/python{version}/os.py", "")
     node.write("/usr/lib/python3/dist-packages/torch-1.13.1.egg-info/PKG-INFO", "")
     assert (parts(node)["torch"], parts(node)["python"]) == ("1.13.1", "3.11")
     node.write("/home/alice/.local/lib/python3.11/site-packages/torch-2.5.1.dist-info/METADATA", "")
