@@ -34,24 +34,23 @@ def _place_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return root_option(conf_option(version_option(home_option(command))))
 
 
-def site_settings(places: Mapping[str, str | None], *, observe: bool = False) -> Site:
+def site_settings(places: Mapping[str, str | None]) -> Site:
     """Return the settings of the site's file, once the files that commands look at have answered.
 
     Raises SettingsError, and PlaceError also where such a file hangs.
     """
     if hung := plans.hung_finding(places["root"] or "", "slurm", plans.VERIFY_S, slurm.PLACES):
         raise PlaceError("files that answer", f"{hung.where}, which {hung.what}", hung.remedy)
-    return _read_site(places, observe=observe)
+    return _read_site(places)
 
 
-def _read_site(places: Mapping[str, str | None], *, observe: bool = False) -> Site:
+def _read_site(places: Mapping[str, str | None]) -> Site:
     """Return the settings of the site's file; the admin's own environment and file do not count."""
     path = files.below_root(places["root"] or "", settings.SYSTEM_FILE)
     given = settings.load({}, {}, system_file=path)
     for name in given.left_out:
         click.echo(f"note: ignored {name}, which only a later version of mingle knows", err=True)
-    found = files.read_site(given)
-    return replace(found, observe=found.observe or observe)
+    return files.read_site(given)
 
 
 def hook_places(places: Mapping[str, str | None]) -> Where:
@@ -163,7 +162,8 @@ def hooks() -> None:
 def render_command(scheduler: str, name: str | None, *, diff: bool, observe: bool, **places: str | None) -> None:
     """Print the hooks as `install` would write them."""
     named = None if name is None else hook(scheduler, name)
-    site = site_settings(places, observe=observe)
+    site = site_settings(places)
+    site = replace(site, observe=site.observe or observe)
     plan = TARGETS[scheduler].plan(site, hook_places(places)._replace(is_preview=True))
     found = [file for file in plan.files if name in (None, file.entry.name)]
     if named is not None and not found and not diff:  # one that this host does not need
@@ -378,6 +378,5 @@ def rollout_command(*, check: bool, nodes: str | None, reports: TextIO) -> None:
     found = verify.compare_reports(reports.read(_MOST_CHARACTERS), wanted)
     for finding in found:
         click.echo(f"BAD  {finding.where}: {printable(finding.what)}; fix: {finding.remedy}")
-    if found:
-        raise click.exceptions.Exit(UNHEALTHY)
+    _end(bad=bool(found))
     click.echo(f"ok: all reports from {fold(wanted)} agree; you can name the hooks in slurm.conf")

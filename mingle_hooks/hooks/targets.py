@@ -48,7 +48,7 @@ def pbs_trials(place: str) -> Iterator[Trial]:
     """Run the hook for execjob_launch on recorded and on hostile events, with a fake of the module of PBS."""
     # Not the Python of a virtual environment, which the user of a hook may be unable to reach.
     argv = [os.path.realpath(sys.executable), "-c", shipped_text(FAKE_PBS), f"{place}/launch", f"{place}/event.json"]
-    for label, event in launch_events():
+    for label, event in _launch_events():
         with open(argv[-1], "w", encoding="utf-8") as text:
             json.dump(event, text)
         started = time.perf_counter()
@@ -59,7 +59,7 @@ def pbs_trials(place: str) -> Iterator[Trial]:
         yield Trial("launch", label, 0 if seen["ended"] == ["accept"] else 1, taken, shown)
 
 
-def launch_events() -> Iterator[tuple[str, dict[str, dict[str, Any]]]]:
+def _launch_events() -> Iterator[tuple[str, dict[str, dict[str, Any]]]]:
     """Yield recorded and hostile events, each with a label."""
     event: dict[str, dict[str, Any]] = {}
     for label, text in plans.recorded("launch"):
@@ -118,7 +118,7 @@ def _notes(root: str, place: str) -> Iterator[str]:
     """Yield a note for each hook that shadows a classic script: pbs_mom then does not run the script."""
     for path in files.glob_matches(root, f"{place}/hooks/*.HK"):
         now, name = files.look_at(files.below_root(root, path)), os.path.basename(path).removesuffix(".HK")
-        for script in ("prologue", "epilogue"):
+        for script in _PBS_SCRIPTS:
             event = f"execjob_{script}"
             if now and event.encode() in now.data and b"enabled=false" not in now.data.lower():
                 yield f"hook {name} has the event {event}: pbs_mom does not run {place}/{script} then"

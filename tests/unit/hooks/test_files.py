@@ -62,7 +62,10 @@ def test_all_files_are_renamed_while_no_signal_ends_this_or_none_is_there(
     finally:
         os.umask(before)
     Path(files.unfinished_files(paths[0])).write_text("half")
-    with pytest.raises(PlaceError, match=f"a place to write; saw {paths[1]}: "):
+    with (
+        pytest.raises(PlaceError, match=f"a place to write; saw {paths[1]}: "),
+        files.directory_locks(str(tmp_path), []),
+    ):
         files.put_files(new)
     assert seen == [(path, blocked) for path in paths * 2]
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()) & blocked

@@ -293,7 +293,8 @@ def test_a_line_of_ours_that_a_later_slurm_has_not_read_is_found(
     (root / "etc/slurm/slurm.conf").write_text(f"Prolog={OURS}/prolog\nProlog=/opt/a\n")
     monkeypatch.setattr(slurm, "running_config", lambda _where: parse_config("Prolog = /opt/a\n"))
     monkeypatch.setattr(slurm, "slurm_version", lambda _where: version)
-    plan = Plan("slurm", str(root), (), files.read_manifest(str(root)), "/etc/slurm/slurm.conf", ())
+    none = files.Manifest()
+    plan = Plan("slurm", str(root), (), none, none, "/etc/slurm/slurm.conf", ())
     found = [its.what for its in slurm.slurm_findings(plan, Where(str(root)))]
     assert sum("slurmctld runs" in what for what in found) == count
 
