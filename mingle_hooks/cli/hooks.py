@@ -14,7 +14,7 @@ import click
 
 from mingle_hooks import settings
 from mingle_hooks.cli.commands import Group
-from mingle_hooks.errors import PlaceError, SettingsError, UsageError, printable
+from mingle_hooks.errors import LONGEST, PlaceError, SettingsError, UsageError, printable
 from mingle_hooks.hooks import files, plan as plans, slurm, verify
 from mingle_hooks.hooks.files import Site
 from mingle_hooks.hooks.plan import UNHEALTHY, Finding, Plan, Removal, Where
@@ -111,7 +111,8 @@ def show(found: Sequence[Finding]) -> None:
     width = max((len(finding.where) for finding in found), default=0) + 2
     for finding in found:
         remedy = f"; fix: {finding.remedy}" if finding.remedy else ""
-        click.echo(f"{'note' if finding.note else 'BAD':5}{finding.where + ':':{width}}{finding.what}{remedy}")
+        text = f"{'note' if finding.note else 'BAD':5}{finding.where + ':':{width}}{finding.what}{remedy}"
+        click.echo(printable(text, LONGEST))
 
 
 def show_difference(before: str, after: str, path: str, old: str = "", new: str = "new") -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import shutil
@@ -18,6 +19,7 @@ from mingle_hooks.hooks import files
 from mingle_hooks.hooks.files import NO_CHAIN, Chain, Entry, Found, Manifest, Site, checksum, read_header, render_hook
 from mingle_hooks.net.devices import output_of_child
 from mingle_hooks.settings import SYSTEM_FILE, load
+from mingle_hooks.values import LONGEST_WAIT_S
 
 # What is at a hook's path now, and where its copy goes before the hook replaces it.
 #
@@ -169,11 +171,9 @@ class Draft:
 
     def _copies(self, base: str) -> dict[int, str]:
         """Return the copies of one file that are there by their numbers, the oldest first: X, X.2, X.3."""
-        place, name = os.path.split(base)
-        directory = files.below_root(self.root, place)
-        names = os.listdir(directory) if os.path.isdir(directory) else []
-        numbered = filter(None, map(re.compile(re.escape(name) + r"(?:\.([2-9]|[1-9][0-9]{1,6}))?").fullmatch, names))
-        return dict(sorted((int(match[1] or 1), f"{place}/{match[0]}") for match in numbered))
+        copy = re.compile(re.escape(base) + r"(?:\.([2-9]|[1-9][0-9]{1,6}))?")
+        found = filter(None, map(copy.fullmatch, files.glob_matches(self.root, f"{glob.escape(base)}*")))
+        return dict(sorted((int(match[1] or 1), match[0]) for match in found))
 
     def _with_copy(self, base: str, now: Found, copy: Found, origin: Origin) -> Present:
         """Return where a copy is, or the first name that is free."""
@@ -530,7 +530,7 @@ def hung_finding(root: str, scheduler: str, seconds: float, more: Iterable[str] 
             with suppress(OSError, MingleError):
                 files.look_at(files.below_root(root, path))
 
-    names, is_over = output_of_child(look, seconds)
+    names, is_over = output_of_child(look, min(LONGEST_WAIT_S, seconds))  # also of nan
     if is_over:
         return None
     hung = os.fsdecode(names.split(b"\0")[-2]) if names else SYSTEM_FILE

@@ -147,7 +147,7 @@ def _daemon_version(row: Target) -> str:
         return ""
     argv = [path, row.version_option]
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=_COMMAND_S, check=False)
+        done = subprocess.run(argv, capture_output=True, errors="replace", timeout=_COMMAND_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as wrong:
         return f"{path} does not answer ({type(wrong).__name__})"
     return (done.stdout or done.stderr).strip().partition("\n")[0][:80] or path

@@ -17,6 +17,7 @@ from types import SimpleNamespace
 import pytest
 from support.hooks import SHELLS, shell as shell_of
 from support.hooks_image import LINES, MOM, NO_CHAIN, OURS, at, call, conf, image, install, key, program, tree
+from support.needs import only_with
 
 from mingle_hooks.cli import main
 from mingle_hooks.errors import ConflictError, FactsError, PlaceError, SettingsError, UsageError
@@ -578,6 +579,19 @@ def test_json_has_what_the_text_has(node: Path) -> None:
     assert {row["path"]: row["action"] for row in reported["files"]}[f"{MOM}/prologue"] == "restore"
 
 
+@only_with("root")
+def test_a_user_who_may_not_list_a_directory_sees_the_plan(node: Path) -> None:
+    node.parent.chmod(0o755)
+    at(node, MOM).chmod(0o751)
+    at(node, f"{MOM}/prologue").chmod(0o755)
+    seen = call(node, "install", "torque", "--dry-run").stdout  # also loads what that user may be unable to read
+    os.seteuid(65534)
+    try:
+        assert call(node, "install", "torque", "--dry-run").stdout == seen
+    finally:
+        os.seteuid(0)
+
+
 def test_two_installations_at_once_are_one_after_the_other(node: Path) -> None:
     """The second is refused and changes nothing; looking is free. The lock ends with its process."""
     before = tree(node)
@@ -606,9 +620,11 @@ def test_a_node_s_lock_is_root_s_alone(tmp_path: Path, monkeypatch: pytest.Monke
             pass
     with files.installation_lock(""):
         pass
-    monkeypatch.setattr(files, "LOCK_PATH", f"{tmp_path}/none/lock")
-    with pytest.raises(PlaceError, match="as root"), files.installation_lock(""):
-        pass
+    monkeypatch.setattr(fcntl, "flock", lambda *_: os.fsync(1 << 30))  # as a file system without locks
+    for path in (f"{tmp_path}/lock", f"{tmp_path}/none/lock"):
+        monkeypatch.setattr(files, "LOCK_PATH", path)
+        with pytest.raises(PlaceError, match="as root"), files.installation_lock(""):
+            pass
 
 
 def test_all_is_done_where_nobody_reads_what_is_printed(node: Path) -> None:

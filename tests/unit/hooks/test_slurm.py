@@ -438,7 +438,7 @@ def pyxis(tmp_path: Path) -> Path:
     (tmp_path / "etc/enroot").mkdir()
     program(tmp_path, "/etc/mingle/key", "ab" * 32).chmod(0o400)
     conf(tmp_path, "ClusterName=x")
-    (tmp_path / "etc/slurm/plugstack.conf").write_text("include /etc/slurm/plugstack.conf.d/*.conf\n")
+    (tmp_path / "etc/slurm/plugstack.conf").write_text("include /etc/slurm/plugstack.conf.d/*.conf # all\n")
     (tmp_path / "etc/slurm/plugstack.conf.d/pyxis.conf").write_text("required /usr/lib/slurm/spank_pyxis.so\n")
     return tmp_path
 
@@ -491,6 +491,7 @@ def test_without_enroot_s_configuration_there_is_no_mount(pyxis: Path) -> None:
     settings_of(pyxis, "hook")
     with pytest.raises(FactsError, match="enroot's"):
         install(pyxis)
+    assert f"==> /{HOOK} <==" in call(pyxis, "render", "slurm").stdout
     settings_of(pyxis, "auto")
     (pyxis / "etc/slurm/plugstack.conf.d/pyxis.conf").write_text("# required spank_pyxis.so\n")
     assert install(pyxis).exit_code == 0

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import math
 import os
 import re
 import signal
@@ -121,7 +122,7 @@ WRONG = {
     **{how: lambda root, spoil=spoil: spoil(at(root, f"{OURS}/prolog")) for how, spoil in SPOILERS.items()},
     "a link": lambda root: (at(root, f"{OURS}/epilog").unlink(), at(root, f"{OURS}/epilog").symlink_to("job")),
     "no key": lambda root: at(root, "/etc/mingle/key").unlink(),
-    "a drop-in that cannot be run": lambda root: program(root, "/etc/mingle/prolog.d/10-x").chmod(0o644),
+    "a drop-in that cannot be run": lambda root: program(root, "/etc/mingle/prolog.d/10-\udce9").chmod(0o644),
     "half a manifest": lambda root: at(root, "/etc/mingle/hooks/manifest.json").write_text('{"files": ['),
 }
 WRONG_OF_TORQUE = {
@@ -175,7 +176,9 @@ def test_a_path_that_hangs_is_named(root: Path) -> None:
         time.sleep(600)
 
     os.mkfifo(at(root, "/etc/mingle/hooks/fifo"))
-    assert hung_finding(str(root), "slurm", 60, ["/none", "/etc/mingle/hooks/fifo"]) is None
+    program(root, "/etc/mingle/epilog.d/\udce9")
+    for seconds in (60, math.inf, math.nan):
+        assert hung_finding(str(root), "slurm", seconds, ["/none", "/etc/mingle/hooks/fifo"]) is None
     found = hung_finding(str(root), "slurm", 0.5, hangs())
     assert (found and found.where) == "/srv/gone"
 
@@ -416,6 +419,15 @@ def test_every_hook_ends_well_in_every_environment() -> None:
     assert "export RANK=3" in found["taskprolog", "slurm-22.05-step"]
     assert found["taskprolog", "no variables at all"] == []
     assert found["taskprolog", "hostile numbers"] == []
+
+
+def test_no_program_of_the_site_s_own_runs_in_a_simulation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(tmp_path, "/etc/mingle/prolog.d/10-site", f"#!/bin/sh\n: >{tmp_path}/ran\n")
+    render = verify.render_hook
+    here = f"{tmp_path}/etc/mingle/"
+    monkeypatch.setattr(verify, "render_hook", lambda *a, **b: render(*a, **b).replace("/etc/mingle/", here))
+    assert next(verify.simulate("slurm", Site())).status == 0
+    assert not (tmp_path / "ran").exists()
 
 
 @only_with("root")
