@@ -68,6 +68,10 @@ def test_all_files_are_renamed_while_no_signal_ends_this_or_none_is_there(
     ):
         files.put_files(new)
     assert seen == [(path, blocked) for path in paths * 2]
+    fill = files._write
+    monkeypatch.setattr(files, "_write", lambda path, its: fill(path, its) if path[-1] == "0" else os.fsync(1 << 30))
+    with pytest.raises(PlaceError, match=f"a place to write; saw {paths[1]}: "):  # for which there is no room
+        files.put_files(old)
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()) & blocked
     assert [Path(path).read_bytes() for path in paths] == [b"new", b"old"]
     assert stat.S_IMODE((tmp_path / "a/b").stat().st_mode) == 0o755
