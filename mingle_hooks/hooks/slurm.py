@@ -90,12 +90,22 @@ class SlurmConf(NamedTuple):
 NO_CONF = SlurmConf(PLACES[0])  # it says nothing, as there is none
 
 
+def _named_conf(root: str, path: str | None) -> str:
+    """Return the path that was typed, or that Slurm was told; empty without any."""
+    return path or ("" if root else os.environ.get("SLURM_CONF", "")) or slurmd_option(root, "-f")
+
+
+def conf_places(where: Where) -> tuple[str, ...]:
+    """Return all paths at which slurm.conf is looked for."""
+    return tuple(filter(None, (_named_conf(where.root, where.slurm_conf), *PLACES)))
+
+
 def find_slurm_conf(root: str, path: str | None = None) -> SlurmConf | None:
     """Read slurm.conf at `path`, or where Slurm looks for it, below root. None where there is none at all.
 
     Raises FactsError where it cannot be read.
     """
-    named = path or ("" if root else os.environ.get("SLURM_CONF", "")) or slurmd_option(root, "-f")
+    named = _named_conf(root, path)
     # slurmd with --conf-server reads no file of the node's own.
     places = (CONFIGLESS,) if slurmd_option(root, "--conf-server") else PLACES
     for place in (named,) if named else places:

@@ -172,6 +172,16 @@ def test_a_path_that_hangs_is_named(root: Path) -> None:
     assert (found and found.where) == "/srv/gone"
 
 
+def test_a_slurm_conf_that_was_named_is_looked_at_first(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may lie on a file system that hangs, as the usual ones may."""
+    asked = []
+    monkeypatch.setattr(plan, "hung_finding", lambda *its: asked.append(its[3][0]))
+    program(root, "/srv/slurm.conf", at(root, "/etc/slurm/slurm.conf").read_text())
+    for command in ("install slurm --yes", "verify slurm", "doctor", "render slurm", "report slurm"):
+        call(root, *command.split(), "--slurm-conf", "/srv/slurm.conf")
+    assert asked == ["/srv/slurm.conf"] * 5
+
+
 def test_a_check_that_hangs_in_the_kernel_holds_no_stream_of_its_caller(root: Path) -> None:
     """Whoever reads what it prints to the end, as ssh and clush do, would wait for the file system."""
     program = (
