@@ -88,7 +88,7 @@ def show_files(plan: Plan, *, diff: bool) -> None:
         renamed = f", keeps the site's own as {file.entry.kept}" if file.entry.kept else ""
         chain = f", calls {file.entry.chain}" if file.entry.chain else ""
         copy = file.present.copy
-        edited = f", keeps the edited one as {copy.path}" if copy and file.present.origin == "edited" else ""
+        edited = f", keeps the edited one as {copy[0]}" if copy and file.present.origin == "edited" else ""
         click.echo(f"{file.what:8}{plan.root}{file.entry.path}{chain}{renamed}{edited}")
         if diff:
             show_difference(file.before, file.text, file.entry.path)

@@ -34,13 +34,6 @@ SUFFIX = ".before-mingle"
 _SUFFIXES = re.compile(re.escape(SUFFIX) + r"(\.[0-9]+)?$")
 
 
-class Copy(NamedTuple):
-    """A file to be written before a hook takes the original's place."""
-
-    path: str
-    found: Found
-
-
 class Present(NamedTuple):
     """What is at a hook's path: `original` is where the site's own is, or will be; `copy` is still to be made there."""
 
@@ -48,7 +41,7 @@ class Present(NamedTuple):
     origin: Origin
     original: str = ""
     original_sha256: str = ""
-    copy: Copy | None = None
+    copy: tuple[str, Found] | None = None  # its path, and what to write there
 
 
 def origin_of(now: Found | None, path: str, entry: Entry | None) -> Origin:
@@ -183,7 +176,7 @@ class Draft:
             if there is not None and (there.data, there.is_link, there.mode) == (copy.data, copy.is_link, copy.mode):
                 return Present(now, origin, path, checksum(copy.data))
         path = f"{base}.{max(copies) + 1}" if copies else base
-        return Present(now, origin, path, checksum(copy.data), Copy(path, copy))
+        return Present(now, origin, path, checksum(copy.data), (path, copy))
 
     def _copied(self, hook: Hook, path: str, now: Found, classic: Collection[str]) -> Found:
         """Return the copy of the site's original: a link to another classic script leads to that script's copy.

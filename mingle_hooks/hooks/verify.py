@@ -273,7 +273,7 @@ def report_line(site: Site, where: Where) -> str:
     Raises FactsError for a manifest or a slurm.conf that cannot be read.
     """
     entries = files.read_manifest(where.root).of("slurm")
-    conf = slurm.find_slurm_conf(where.root, where.slurm_conf)
+    conf = slurm.find_slurm_conf(where.root, where.slurm_conf) or slurm.NO_CONF
     places = [f"{files.DROP_INS}/{name}.d/*" for name in KEYS.values()]
     drop_ins = [path for place in places for path in files.glob_matches(where.root, place)]
     known = {
@@ -281,12 +281,11 @@ def report_line(site: Site, where: Where) -> str:
         "hooks": {entry.path: _sum(files.inside_root(where.root, entry.path)) for entry in entries},
         # Slurm runs what a glob matches by itself: the hook need not call it.
         "chain": {
-            name: site.chain(name) or (NONE if conf and files.is_glob(conf.one(key)) else UNKNOWN)
-            for key, name in KEYS.items()
+            name: site.chain(name) or (NONE if files.is_glob(conf.one(key)) else UNKNOWN) for key, name in KEYS.items()
         },
         "drop-ins": {path: _sum(files.below_root(where.root, path))[:_DIGITS] for path in drop_ins[:_MOST_DROP_INS]},
         "key": hooks_fingerprint(where.root, site.key_file),
-        "slurm.conf": {key: list(conf.all(key)) for key in _REPORTED_KEYS if conf.all(key)} if conf else {},
+        "slurm.conf": {key: list(conf.all(key)) for key in _REPORTED_KEYS if conf.all(key)},
         "off": os.path.lexists(files.inside_root(where.root, KILL_SWITCH)),
         "problems": sorted(_problems(where.root, entries)),
     }

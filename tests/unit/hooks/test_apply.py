@@ -262,7 +262,7 @@ def test_a_directory_that_nodes_share_has_one_manifest(
     assert "replace" in install(node).stdout
     at(node, f"{SHARED}/10-mingle").write_text(text)
     assert main.run(["hooks", "verify", "slurm", "--quiet", "--root", str(node)]) == 1
-    assert "comes from another installation" in capfd.readouterr().out
+    assert "comes from another installation than the manifest (mingle-hooks 9.1)" in capfd.readouterr().out
     install(node)
     assert not at(node, "/etc/mingle/hooks/kept").exists()
     manifest = at(node, f"{SHARED}/.mingle-hooks.json")
@@ -332,9 +332,8 @@ def with_first(**values: object) -> Callable[[Rows], object]:
 
 # What stands in for the manifest, from its rows. What it names is what uninstalling removes.
 MANIFESTS: dict[str, Callable[[Rows], object]] = {
-    **{repr(text)[:20]: lambda _, text=text: text for text in (None, b"", b"[]", b"\xff", b"[" * 100_000)},
-    **{f"{name} {path}": with_first(**{name: path}) for name in ("path", "kept")
-       for path in ("etc/shadow", "/etc/mingle/../shadow", 7)},
+    **{repr(text)[:20]: lambda _, text=text: text for text in (None, b"", b"[" * 100_000)},
+    **{name: with_first(**{name: "/etc/mingle/../shadow"}) for name in ("path", "kept")},
     "of a later version": lambda rows: {"version": 2, "files": [{**row, "news": 1} for row in rows], "more": []},
 }  # fmt: skip
 

@@ -116,7 +116,8 @@ def test_a_manifest_is_written_and_read_as_it_was(tmp_path: Path, monkeypatch: p
     assert files.read_manifest(root).entries[SHARED] == shared._replace(sha256="3" * 64)
     monkeypatch.setattr(os, "uname", lambda: os.uname_result(("Linux", "n1", "", "", "")))
     assert files.other_node(root, SHARED) == "n2"
-    bad = ({"mode": "7"}, {"stub": 1}, {"kept": "x"}, {"kept": []}, {"path": "/a\0"})
+    bad = ({"mode": "7"}, {"stub": 1}, {"kept": []}, {"path": "/a\0"})
+    bad += tuple({name: path} for name in ("path", "kept") for path in ("etc/shadow", "/etc/../shadow", 7))
     for spoilt in ([], [{"path": OURS}], *([row | its] for its in bad)):
         (tmp_path / files.MANIFEST_PATH[1:]).write_text(json.dumps({"files": spoilt}))
         assert files.node_manifest(root) == files.Manifest(is_rebuilt=bool(spoilt))

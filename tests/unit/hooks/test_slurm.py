@@ -405,12 +405,8 @@ def test_a_slurm_conf_that_anybody_may_write_or_that_would_be_waited_for_is_refu
     ("options", "place"),
     [
         ("", "etc/slurm"),
-        ("--conf-server ctl:6817", "run/slurm/conf"),
-        ("--conf-server=ctl", "run/slurm/conf"),
-        ("--conf-server  ctl", "run/slurm/conf"),
-        ("-D -f /srv/slurm.conf", "srv"),
-        ("-D -f  /srv/slurm.conf", "srv"),
-        ("-f=/srv/slurm.conf", "srv"),
+        *((f"--conf-server{server}", "run/slurm/conf") for server in (" ctl:6817", "=ctl", "  ctl")),
+        *((f"-D -f{path}", "srv") for path in (" /srv/slurm.conf", "  /srv/slurm.conf", "=/srv/slurm.conf")),
         ("-f /etc/slurm/slurm.conf -D -f/srv/slurm.conf", "srv"),
     ],
 )
