@@ -127,8 +127,9 @@ def _read(root: str, path: str, values: dict[str, list[str]], depth: int) -> Non
             text = file.read(_MOST_BYTES)
     except (OSError, ValueError) as wrong:  # a name with a NUL
         raise FactsError("a readable slurm.conf", f"{root}{path}: {reason(wrong)}", "--slurm-conf PATH") from None
-    for line in text.replace("\\\n", " ").splitlines():
-        match = _LINE.fullmatch(re.sub(r"(?<!\\)#.*", "", line).strip())
+    uncommented = re.sub(r"(?<!\\)#.*", "", text)  # first, as no comment goes on in the next line
+    for line in re.sub(r"\\[^\S\n]*\n", "", uncommented).splitlines():
+        match = _LINE.fullmatch(line.strip())
         if match is None:
             continue
         if match["key"] is not None:
@@ -490,7 +491,7 @@ def plan_slurm(site: Site, where: Where) -> Plan:
     UsageError for an older one.
     """
     if where.slurm_version is not None and where.slurm_version < OLDEST:
-        shown = ".".join(map(str, where.slurm_version))
+        shown = "{}.{:02}".format(*where.slurm_version)
         raise UsageError("Slurm 22.05 or later", shown, "mingle env in the job scripts")
     draft, conf = Draft(site, where), known_config(where)
     draft.add(SLURM_HOOKS["job"], f"{SLURM_DIRECTORY}/job")

@@ -211,7 +211,7 @@ def test_several_prolog_lines_are_refused_by_an_older_slurm(node: Path) -> None:
         with pytest.raises(FactsError, match="one Prolog line"):
             install(node, *more)
     assert call(node, "render", "slurm", "--slurm-version", "26.05").exit_code == 0
-    with pytest.raises(UsageError, match=r"22\.05 or later; saw 21\.8"):
+    with pytest.raises(UsageError, match=r"22\.05 or later; saw 21\.08"):
         call(node, "render", "slurm", "--slurm-version", "21.08.9")
 
 

@@ -320,7 +320,9 @@ CONFS = [
     *((f"Prolog={value}\n", "Prolog", ("/opt/a",)) for value in ("/opt/a", '"/opt/a"', "'/opt/a'", '"/opt/a" # ours')),
     ("TaskProlog=/a\nInclude more.conf\ntaskprolog = /c\n", "TaskProlog", ("/a", "/b", "/c")),
     ("TaskProlog=/c\nInclude more.conf\n", "taskprolog", ("/c", "/b")),
-    ("PrologFlags=Alloc,\\\nX11\n", "PrologFlags", ("Alloc, X11",)),
+    ("PrologFlags=Alloc,\\\nX11\n", "PrologFlags", ("Alloc,X11",)),
+    ("Prolog=/opt/\\ \r\na # c\\\n", "Prolog", ("/opt/a",)),
+    ("# Prolog=/opt/a\\\nProlog=/opt/b\n", "Prolog", ("/opt/b",)),
     ("Prolog=/opt/a\\#b # c\n#Prolog=/opt/c\n", "Prolog", ("/opt/a\\#b",)),
     ("Prolog=/a\nInclude slurm.conf\n", "Prolog", ("/a",) * 9),  # nobody waits for an admin's mistake
 ]
