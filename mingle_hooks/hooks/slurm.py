@@ -65,7 +65,7 @@ def _text(path: str) -> str:
 CONFIGLESS = "/run/slurm/conf/slurm.conf"
 PLACES = ("/etc/slurm/slurm.conf", "/usr/local/etc/slurm.conf", "/etc/slurm-llnl/slurm.conf", CONFIGLESS)
 _DEEPEST = 8  # files that include files
-_LINE = re.compile(r"(Include\s+|(?P<key>[A-Za-z]+)\s*=\s*)(?P<value>.*)", re.IGNORECASE)
+_LINE = re.compile(r"(Include\s+|(?P<key>[A-Za-z]+)\s*[-+*/]?=\s*)(?P<value>.*)", re.IGNORECASE)
 
 
 class SlurmConf(NamedTuple):
@@ -455,7 +455,7 @@ def _has_pyxis(root: str, path: str, depth: int = 0) -> bool:
     """Return whether a plugstack.conf, or a file that it includes, names pyxis."""
     for line in _text(files.below_root(root, path)).splitlines():
         plugin = line.partition("#")[0]
-        include = re.fullmatch(r"\s*include\s+(\S+)\s*", plugin, re.IGNORECASE)
+        include = re.match(r"\s*include\s+(\S+)", plugin)  # Slurm ignores what follows
         pattern = os.path.join(os.path.dirname(path), include[1]) if include and depth < _DEEPEST else ""
         included = files.glob_matches(root, pattern) if pattern else []
         if _PYXIS in plugin or any(_has_pyxis(root, each, depth + 1) for each in included):

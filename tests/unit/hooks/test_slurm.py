@@ -322,7 +322,7 @@ CONFS = [
     ("TaskProlog=/c\nInclude more.conf\n", "taskprolog", ("/c", "/b")),
     ("PrologFlags=Alloc,\\\nX11\n", "PrologFlags", ("Alloc,X11",)),
     ("Prolog=/opt/\\ \r\na # c\\\n", "Prolog", ("/opt/a",)),
-    ("# Prolog=/opt/a\\\nProlog=/opt/b\n", "Prolog", ("/opt/b",)),
+    ("# Prolog=/opt/a\\\nProlog+=/opt/b\n", "Prolog", ("/opt/b",)),
     ("Prolog=/opt/a\\#b # c\n#Prolog=/opt/c\n", "Prolog", ("/opt/a\\#b",)),
     ("Prolog=/a\nInclude slurm.conf\n", "Prolog", ("/a",) * 9),  # nobody waits for an admin's mistake
 ]
@@ -436,7 +436,7 @@ def pyxis(tmp_path: Path) -> Path:
     (tmp_path / "etc/enroot").mkdir()
     program(tmp_path, "/etc/mingle/key", "ab" * 32).chmod(0o400)
     conf(tmp_path, "ClusterName=x")
-    (tmp_path / "etc/slurm/plugstack.conf").write_text("include /etc/slurm/plugstack.conf.d/*.conf # all\n")
+    (tmp_path / "etc/slurm/plugstack.conf").write_text("include /etc/slurm/plugstack.conf.d/*.conf x # all\n")
     (tmp_path / "etc/slurm/plugstack.conf.d/pyxis.conf").write_text("required /usr/lib/slurm/spank_pyxis.so\n")
     return tmp_path
 
