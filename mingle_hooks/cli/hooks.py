@@ -14,7 +14,7 @@ import click
 
 from mingle_hooks import settings
 from mingle_hooks.cli.commands import Group
-from mingle_hooks.errors import PlaceError, SettingsError, UsageError, printable
+from mingle_hooks.errors import LONGEST, PlaceError, SettingsError, UsageError, printable
 from mingle_hooks.hooks import files, plan as plans, slurm, verify
 from mingle_hooks.hooks.files import Site
 from mingle_hooks.hooks.plan import UNHEALTHY, Finding, Plan, Removal, Where
@@ -34,24 +34,22 @@ def _place_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return root_option(conf_option(version_option(home_option(command))))
 
 
-def site_settings(places: Mapping[str, str | None], *, observe: bool = False) -> Site:
+def site_settings(where: Where) -> Site:
     """Return the settings of the site's file, once the files that commands look at have answered.
 
     Raises SettingsError, and PlaceError also where such a file hangs.
     """
-    if hung := plans.hung_finding(places["root"] or "", "slurm", plans.VERIFY_S, slurm.PLACES):
+    if hung := plans.hung_finding(where.root, "slurm", plans.VERIFY_S, slurm.conf_places(where)):
         raise PlaceError("files that answer", f"{hung.where}, which {hung.what}", hung.remedy)
-    return _read_site(places, observe=observe)
+    return _read_site(where.root)
 
 
-def _read_site(places: Mapping[str, str | None], *, observe: bool = False) -> Site:
+def _read_site(root: str) -> Site:
     """Return the settings of the site's file; the admin's own environment and file do not count."""
-    path = files.below_root(places["root"] or "", settings.SYSTEM_FILE)
-    given = settings.load({}, {}, system_file=path)
+    given = settings.load({}, {}, system_file=files.below_root(root, settings.SYSTEM_FILE))
     for name in given.left_out:
         click.echo(f"note: ignored {name}, which only a later version of mingle knows", err=True)
-    found = files.read_site(given)
-    return replace(found, observe=found.observe or observe)
+    return files.read_site(given)
 
 
 def hook_places(places: Mapping[str, str | None]) -> Where:
@@ -90,7 +88,7 @@ def show_files(plan: Plan, *, diff: bool) -> None:
         renamed = f", keeps the site's own as {file.entry.kept}" if file.entry.kept else ""
         chain = f", calls {file.entry.chain}" if file.entry.chain else ""
         copy = file.present.copy
-        edited = f", keeps the edited one as {copy.path}" if copy and file.present.origin == "edited" else ""
+        edited = f", keeps the edited one as {copy[0]}" if copy and file.present.origin == "edited" else ""
         click.echo(f"{file.what:8}{plan.root}{file.entry.path}{chain}{renamed}{edited}")
         if diff:
             show_difference(file.before, file.text, file.entry.path)
@@ -112,7 +110,8 @@ def show(found: Sequence[Finding]) -> None:
     width = max((len(finding.where) for finding in found), default=0) + 2
     for finding in found:
         remedy = f"; fix: {finding.remedy}" if finding.remedy else ""
-        click.echo(f"{'note' if finding.note else 'BAD':5}{finding.where + ':':{width}}{finding.what}{remedy}")
+        text = f"{'note' if finding.note else 'BAD':5}{finding.where + ':':{width}}{finding.what}{remedy}"
+        click.echo(printable(text, LONGEST))
 
 
 def show_difference(before: str, after: str, path: str, old: str = "", new: str = "new") -> None:
@@ -163,8 +162,10 @@ def hooks() -> None:
 def render_command(scheduler: str, name: str | None, *, diff: bool, observe: bool, **places: str | None) -> None:
     """Print the hooks as `install` would write them."""
     named = None if name is None else hook(scheduler, name)
-    site = site_settings(places, observe=observe)
-    plan = TARGETS[scheduler].plan(site, hook_places(places)._replace(is_preview=True))
+    where = hook_places(places)._replace(is_preview=True)
+    site = site_settings(where)
+    site = replace(site, observe=site.observe or observe)
+    plan = TARGETS[scheduler].plan(site, where)
     found = [file for file in plan.files if name in (None, file.entry.name)]
     if named is not None and not found and not diff:  # one that this host does not need
         click.echo(files.render_hook(named, site), nl=False)
@@ -189,7 +190,8 @@ def install_command(
     scheduler: str, *, yes: bool, dry_run: bool, diff: bool, as_json: bool, detailed: bool, **places: str | None
 ) -> None:
     """Install the hooks, and print the lines that the scheduler's configuration needs."""
-    where, site = hook_places(places), site_settings(places)
+    where = hook_places(places)
+    site = site_settings(where)
     with nullcontext() if dry_run else files.installation_lock(where.root):
         plan = TARGETS[scheduler].plan(site, where)
         changes = plan.changes
@@ -238,10 +240,10 @@ def verify_command(scheduler: str, *, quiet: bool, timeout: float, as_json: bool
     found: Sequence[Finding]
     if quiet:
         found = plans.quick_findings(where.root, scheduler, timeout)
-    elif hung := plans.hung_finding(where.root, scheduler, timeout, slurm.PLACES):
+    elif hung := plans.hung_finding(where.root, scheduler, timeout, slurm.conf_places(where)):
         found = (hung,)
     else:
-        site = _read_site(places)
+        site = _read_site(where.root)
         plan = TARGETS[scheduler].plan(site, where)
         found = verify.verify(plan, site, where)
     bad = any(not finding.note for finding in found)
@@ -273,7 +275,7 @@ def uninstall_command(
     where = hook_places(places)
     with nullcontext() if dry_run else files.installation_lock(where.root):
         try:
-            site = site_settings(places)
+            site = site_settings(where)
         except SettingsError:  # an invalid file may be the reason for uninstalling
             site = Site()
         found = plans.removals(where, TARGETS[scheduler], site)
@@ -322,7 +324,7 @@ def _end(*, bad: bool = False, changed: bool = False) -> None:
 def simulate_command(scheduler: str, root: str) -> None:
     """Run the hooks in recorded and hostile environments; exit with 1 if one fails."""
     trials = []
-    for trial in verify.simulate(scheduler, site_settings({"root": root})):
+    for trial in verify.simulate(scheduler, site_settings(Where(root))):
         trials.append(trial)
         click.echo(f"{trial.hook:19}{trial.environment:28}status {trial.status}{trial.milliseconds:8.1f} ms")
         for line in trial.output:
@@ -339,7 +341,8 @@ def simulate_command(scheduler: str, root: str) -> None:
 @_place_options
 def doctor_command(**places: str | None) -> None:
     """Show what is installed, what is wrong, and what a job on this host would get."""
-    where, site = hook_places(places), site_settings(places)
+    where = hook_places(places)
+    site = site_settings(where)
     found = list(verify.doctor(site, where))
     show(found)
     host = os.uname().nodename.partition(".")[0]
@@ -360,7 +363,8 @@ _MOST_CHARACTERS = 128 << 20  # reports of 60,000 nodes that each have many prog
 @conf_option
 def report_command(scheduler: str, **places: str | None) -> None:  # noqa: ARG001 -- there is one
     """Print a one-line report of this node, for `mingle hooks rollout --check`."""
-    click.echo(verify.report_line(site_settings(places), hook_places(places)))
+    where = hook_places(places)
+    click.echo(verify.report_line(site_settings(where), where))
 
 
 @hooks.command("rollout")
@@ -378,6 +382,5 @@ def rollout_command(*, check: bool, nodes: str | None, reports: TextIO) -> None:
     found = verify.compare_reports(reports.read(_MOST_CHARACTERS), wanted)
     for finding in found:
         click.echo(f"BAD  {finding.where}: {printable(finding.what)}; fix: {finding.remedy}")
-    if found:
-        raise click.exceptions.Exit(UNHEALTHY)
+    _end(bad=bool(found))
     click.echo(f"ok: all reports from {fold(wanted)} agree; you can name the hooks in slurm.conf")

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mingle_hooks import __version__, values
 from mingle_hooks.errors import PlaceError, SettingsError
 from mingle_hooks.files import MOUNTS, RUN_ROOT, network_type, template_environment, template_loader, write_new
-from mingle_hooks.net.addresses import DEFAULT_RANGE
+from mingle_hooks.net.addresses import DEFAULT_RANGE, read_attribute
 from mingle_hooks.settings import Settings
 from mingle_hooks.values import NONE
 
@@ -147,26 +147,15 @@ def put_files(wanted: Sequence[tuple[str, Found]]) -> None:
             _make(os.path.dirname(path))
             remove_file(unfinished_files(path))
             _write(unfinished_files(path), found)
-        with _signals_wait():
-            for path, _ in wanted:
-                os.rename(unfinished_files(path), path)
-                sync_directory(os.path.dirname(path))
+        for path, _ in wanted:
+            os.rename(unfinished_files(path), path)
+            sync_directory(os.path.dirname(path))
     except BaseException as wrong:
         for each, _ in wanted:
             remove_file(unfinished_files(each))
         if isinstance(wrong, OSError):
             raise PlaceError("a place to write", f"{path}: {wrong.strerror}", "running it as root") from None
         raise
-
-
-@contextmanager
-def _signals_wait() -> Iterator[None]:
-    """Block the signals that end a process, so that it does not end between two files of one installation."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _write(path: str, found: Found) -> None:
@@ -228,27 +217,24 @@ LOCK_PATH = "/run/mingle-hooks.lock"
 @contextmanager
 def installation_lock(root: str) -> Iterator[None]:
     """Exclude other installations below root. Raises PlaceError if one is in progress."""
-    try:
-        if root:  # nothing is written into an image but the hooks
-            descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        else:
-            descriptor = os.open(LOCK_PATH, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    except OSError as wrong:
-        raise PlaceError("a lock", f"{root or LOCK_PATH}: {wrong.strerror}", "running it as root") from None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        is_ours = os.fstat(descriptor).st_nlink > 0  # else the other one removed it since it was opened here
-    except BlockingIOError:
-        is_ours = False
-    try:
+    path = root or LOCK_PATH  # nothing is written into an image but the hooks
+    flags = os.O_RDONLY | os.O_DIRECTORY if root else os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+    with ExitStack() as held:
+        try:
+            descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
+            held.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_ours = os.fstat(descriptor).st_nlink > 0  # else the other one removed it since it was opened here
+        except BlockingIOError:
+            is_ours = False
+        except OSError as wrong:
+            raise PlaceError("a lock", f"{path}: {wrong.strerror}", "running it as root") from None
         if not is_ours:
-            seen = f"another one in progress ({root or LOCK_PATH} is locked)"
+            seen = f"another one in progress ({path} is locked)"
             raise PlaceError("one mingle hooks install or uninstall at a time", seen, "again when that ends")
+        if not root:
+            held.callback(remove_file, path)
         yield
-    finally:
-        if is_ours and not root:
-            remove_file(LOCK_PATH)
-        os.close(descriptor)
 
 
 # One node at a time in a directory that nodes may share, where flock may be local to each. A link is created
@@ -265,14 +251,20 @@ def lock_beside(path: str) -> str:
 
 @contextmanager
 def directory_locks(root: str, paths: Iterable[str]) -> Iterator[None]:
-    """Keep other nodes out of the directories that have a manifest beside these hooks. Raises PlaceError."""
+    """Keep other nodes out of the directories that have a manifest beside these hooks. Raises PlaceError.
+
+    Meanwhile the signals that end a process wait, so that it does not end between two files of one installation.
+    """
     with ExitStack() as held:
         for path in sorted({inside_root(root, lock_beside(path)) for path in paths if manifest_beside(path)}):
             if _lock(path):
                 held.callback(remove_file, path)
-        with _signals_wait():
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+        try:
             yield
             held.close()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _lock(path: str) -> bool:
@@ -297,16 +289,17 @@ def _lock(path: str) -> bool:
             return True
 
 
+def unfinished_beside(entry: Entry) -> list[str]:
+    """Return the temporary names of all that installing one entry writes."""
+    return [unfinished_files(path) for path in (entry.path, manifest_beside(entry.path), entry.kept) if path]
+
+
 # The time since when a file is there, whatever somebody does to the wall clock.
 
 
 def boot_clock() -> str:
     """Return the boot id and the seconds since boot, including suspension."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            boot = file.read().strip()
-    except OSError:  # a container without /proc
-        boot = "boot"
+    boot = read_attribute("/proc/sys/kernel/random/boot_id") or "boot"  # in a container without /proc
     return f"{boot} {time.clock_gettime(time.CLOCK_BOOTTIME):.0f}"
 
 
@@ -498,25 +491,22 @@ def _parsed(data: bytes) -> list[Entry] | None:
 
 def _is_sound(entry: Entry) -> bool:
     """Return whether all types are right and each path is absolute and normal: uninstalling removes these paths."""
-    paths = [entry.path, *([entry.kept] if entry.kept else [])]
-    texts = entry.scheduler, entry.name, entry.sha256, entry.chain, entry.kept_sha256, entry.stub, *paths
-    return (
-        all(isinstance(text, str) for text in texts)
-        and isinstance(entry.mode, int)
-        and all(os.path.isabs(path) and path == os.path.normpath(path) for path in paths)
-    )
+    if [type(value) for value in entry] != [type(value) for value in Entry("", "", "", "", 0)]:
+        return False
+    paths = entry.path, entry.kept or entry.path
+    is_text = not any("\0" in value for value in entry if isinstance(value, str))
+    return is_text and all(os.path.isabs(path) and path == os.path.normpath(path) for path in paths)
 
 
 def _hooks(root: str) -> Iterator[Entry]:
     """Yield an entry for each hook in our own directories; others are found where they would be installed."""
-    place = below_root(root, MANIFEST_DIRECTORY)
-    for path in sorted(glob.glob("*/*", root_dir=place)):
-        name = os.path.dirname(path)
-        found = None if os.path.islink(f"{place}/{name}") else look_at(f"{place}/{path}", links=True)
-        header = read_header(found.data) if found is not None else None
-        if found is not None and header is not None and header.scheduler == name:
+    for name in sorted(glob.glob("*/*", root_dir=below_root(root, MANIFEST_DIRECTORY))):
+        path = f"{MANIFEST_DIRECTORY}/{name}"
+        found = look_below(root, path)
+        header = read_header(found.data) if found else None
+        if found and header and header.scheduler == os.path.dirname(name):
             sha256 = checksum(found.data) if header.is_whole else ""
-            yield Entry(name, header.name, f"{MANIFEST_DIRECTORY}/{path}", sha256, found.mode, header.chain)
+            yield Entry(header.scheduler, header.name, path, sha256, found.mode, header.chain)
 
 
 # The site's settings for its hooks, checked for the places where they are put into a script.

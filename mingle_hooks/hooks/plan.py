@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import shutil
@@ -18,6 +19,7 @@ from mingle_hooks.hooks import files
 from mingle_hooks.hooks.files import NO_CHAIN, Chain, Entry, Found, Manifest, Site, checksum, read_header, render_hook
 from mingle_hooks.net.devices import output_of_child
 from mingle_hooks.settings import SYSTEM_FILE, load
+from mingle_hooks.values import LONGEST_WAIT_S
 
 # What is at a hook's path now, and where its copy goes before the hook replaces it.
 #
@@ -32,13 +34,6 @@ SUFFIX = ".before-mingle"
 _SUFFIXES = re.compile(re.escape(SUFFIX) + r"(\.[0-9]+)?$")
 
 
-class Copy(NamedTuple):
-    """A file to be written before a hook takes the original's place."""
-
-    path: str
-    found: Found
-
-
 class Present(NamedTuple):
     """What is at a hook's path: `original` is where the site's own is, or will be; `copy` is still to be made there."""
 
@@ -46,7 +41,7 @@ class Present(NamedTuple):
     origin: Origin
     original: str = ""
     original_sha256: str = ""
-    copy: Copy | None = None
+    copy: tuple[str, Found] | None = None  # its path, and what to write there
 
 
 def origin_of(now: Found | None, path: str, entry: Entry | None) -> Origin:
@@ -91,8 +86,7 @@ class File:
 
     def is_unfinished(self, root: str) -> bool:
         """Return whether an interrupted installation left files beside it, or another node is installing."""
-        paths = filter(None, (self.entry.path, files.manifest_beside(self.entry.path), self.present.original))
-        temporary = [files.lock_beside(self.entry.path), *map(files.unfinished_files, paths)]
+        temporary = (files.lock_beside(self.entry.path), *files.unfinished_beside(self.entry))
         return any(os.path.lexists(files.inside_root(root, path)) for path in temporary)
 
     @property
@@ -109,6 +103,7 @@ class Plan:
     scheduler: str
     root: str
     files: tuple[File, ...]
+    old: Manifest
     manifest: Manifest  # as it will be
     where: str  # what the lines are for
     lines: tuple[Line, ...]
@@ -116,9 +111,9 @@ class Plan:
 
     @property
     def changes(self) -> bool:
-        """Return whether there is anything to write. Raises FactsError."""
+        """Return whether there is anything to write."""
         is_right = all(file.is_right and not file.is_unfinished(self.root) for file in self.files)
-        return not is_right or self.manifest != files.read_manifest(self.root)
+        return not is_right or self.manifest != self.old
 
 
 class Draft:
@@ -169,11 +164,9 @@ class Draft:
 
     def _copies(self, base: str) -> dict[int, str]:
         """Return the copies of one file that are there by their numbers, the oldest first: X, X.2, X.3."""
-        place, name = os.path.split(base)
-        directory = files.below_root(self.root, place)
-        names = os.listdir(directory) if os.path.isdir(directory) else []
-        numbered = filter(None, map(re.compile(re.escape(name) + r"(?:\.([2-9]|[1-9][0-9]{1,6}))?").fullmatch, names))
-        return dict(sorted((int(match[1] or 1), f"{place}/{match[0]}") for match in numbered))
+        copy = re.compile(re.escape(base) + r"(?:\.([2-9]|[1-9][0-9]{1,6}))?")
+        found = filter(None, map(copy.fullmatch, files.glob_matches(self.root, f"{glob.escape(base)}*")))
+        return dict(sorted((int(match[1] or 1), match[0]) for match in found))
 
     def _with_copy(self, base: str, now: Found, copy: Found, origin: Origin) -> Present:
         """Return where a copy is, or the first name that is free."""
@@ -183,7 +176,7 @@ class Draft:
             if there is not None and (there.data, there.is_link, there.mode) == (copy.data, copy.is_link, copy.mode):
                 return Present(now, origin, path, checksum(copy.data))
         path = f"{base}.{max(copies) + 1}" if copies else base
-        return Present(now, origin, path, checksum(copy.data), Copy(path, copy))
+        return Present(now, origin, path, checksum(copy.data), (path, copy))
 
     def _copied(self, hook: Hook, path: str, now: Found, classic: Collection[str]) -> Found:
         """Return the copy of the site's original: a link to another classic script leads to that script's copy.
@@ -221,7 +214,7 @@ class Draft:
         )
         entries |= needed
         manifest = files.manifest_of(entries)
-        return Plan(scheduler, self.root, tuple(self.files), manifest, where, tuple(self.lines), notes)
+        return Plan(scheduler, self.root, tuple(self.files), self.old, manifest, where, tuple(self.lines), notes)
 
     def _shared_notes(self) -> Iterator[str]:
         """Yield notes on directories that other nodes share by their file system, or have installed into."""
@@ -299,11 +292,6 @@ class Where(NamedTuple):
     is_preview: bool = False  # a preview: nothing is written, so unknown values may stay unknown
 
 
-def classic_hook(_name: str) -> Iterator[Run]:
-    """Yield how a prologue or epilogue of pbs_mom's kind is run, by good and by hostile users."""
-    yield from _CLASSIC
-
-
 def _nothing(*_: object) -> tuple[()]:
     return ()
 
@@ -334,7 +322,7 @@ class Target(NamedTuple):
     scripts: tuple[str, ...]
     version_option: str = "--version"
     undo: tuple[str, ...] = ()
-    runs: Callable[[str], Iterator[Run]] = classic_hook
+    runs: Callable[[str], Iterable[Run]] = lambda _name: _CLASSIC
     trials: Callable[[str], Iterable[Trial]] = _nothing
     findings: Callable[[Plan, Where], Iterable[Finding]] = _nothing
     refuse: Callable[[Where, tuple[Entry, ...]], object] = _nothing
@@ -354,7 +342,7 @@ def apply(plan: Plan) -> None:
     """
     if not plan.changes:
         return
-    owner, old = files.owner_of(), files.read_manifest(plan.root)
+    owner = files.owner_of()
     wanted: list[tuple[str, Found]] = [file.present.copy for file in plan.files if file.present.copy]
     wanted += plan.manifest.files(plan.root)
     wanted += [
@@ -364,7 +352,7 @@ def apply(plan: Plan) -> None:
     ]
     with files.directory_locks(plan.root, plan.manifest.entries):
         files.put_files([(files.inside_root(plan.root, path), found) for path, found in wanted])
-    for path in old.beside - plan.manifest.beside:  # of what is gone by now
+    for path in plan.old.beside - plan.manifest.beside:  # of what is gone by now
         files.remove_file(files.inside_root(plan.root, path))
 
 
@@ -436,24 +424,22 @@ def uninstall(root: str, scheduler: str, found: tuple[Removal, ...]) -> None:
         if what in {"restore", "restored"}:
             files.remove_file(files.inside_root(root, entry.kept))
     places = f"{files.MANIFEST_DIRECTORY}/{scheduler}", files.COPIES, files.MANIFEST_DIRECTORY
-    _remove_unfinished(root, found, places)
+    begun = [path for entry, _, _ in found for path in files.unfinished_beside(entry)]
+    begun += [path for place in places for path in files.glob_matches(root, f"{place}/{files.TEMPORARY}*")]
     old = files.read_manifest(root)
     rest = {path: entry for path, entry in old.entries.items() if entry.scheduler != scheduler}
     rest |= {entry.path: entry for entry, what, _ in found if what in {"stub", "wait"}}
-    _write_manifests(root, old, files.manifest_of(rest), {files.manifest_beside(entry.path) for entry, _, _ in found})
+    left = files.manifest_of(rest)
+    empty = sorted({files.manifest_beside(entry.path) for entry, _, _ in found} - left.beside - {""})
+    if not left.entries:
+        empty.append(files.MANIFEST_PATH)
+    for path in (*begun, *empty):
+        files.remove_file(files.inside_root(root, path))
+    if left.entries and old != left:
+        files.put_files([(files.inside_root(root, path), found) for path, found in left.files(root)])
     for place in (*places, "/etc/mingle"):  # that installing made
         with suppress(OSError):  # something is in it, it is a link, or another node that shares it was first
             os.rmdir(files.inside_root(root, place))
-
-
-def _write_manifests(root: str, old: Manifest, left: Manifest, gone: Collection[str]) -> None:
-    """Write what is left of the manifests, and remove those of `gone` that have nothing left; the node's goes last."""
-    for path in sorted({*gone} - left.beside - {""}):
-        files.remove_file(files.inside_root(root, path))
-    if not left.entries:
-        files.remove_file(files.inside_root(root, files.MANIFEST_PATH))
-    elif old != left:
-        files.put_files([(files.inside_root(root, path), found) for path, found in left.files(root)])
 
 
 def _removal(root: str, entry: Entry, stub: Stub | None) -> Removal:
@@ -476,15 +462,6 @@ def _fate(root: str, entry: Entry) -> Fate:
     if origin_of(now, entry.path, entry) != "ours":  # a stub is ours, also if the manifest does not know of it yet
         return "leave"
     return "restore" if copy else "remove"
-
-
-def _remove_unfinished(root: str, found: tuple[Removal, ...], places: tuple[str, ...]) -> None:
-    paths = [path for entry, _, _ in found for path in (entry.path, files.manifest_beside(entry.path), entry.kept)]
-    unfinished = [files.unfinished_files(path) for path in paths if path]
-    for place in places:
-        unfinished += files.glob_matches(root, f"{place}/{files.TEMPORARY}*")
-    for path in unfinished:
-        files.remove_file(files.inside_root(root, path))
 
 
 # Whether what was installed is still there: by the manifest's checksums alone, so that a health check is quick.
@@ -542,14 +519,14 @@ def hung_finding(root: str, scheduler: str, seconds: float, more: Iterable[str] 
 
     def look(pipe: int) -> None:
         for path in _paths(root, scheduler, more):
-            os.write(pipe, f"{path}\0".encode())
+            os.write(pipe, os.fsencode(f"{path}\0"))
             with suppress(OSError, MingleError):
                 files.look_at(files.below_root(root, path))
 
-    names, is_over = output_of_child(look, seconds)
+    names, is_over = output_of_child(look, min(LONGEST_WAIT_S, seconds))  # also of nan
     if is_over:
         return None
-    hung = names.split(b"\0")[-2].decode() if names else SYSTEM_FILE
+    hung = os.fsdecode(names.split(b"\0")[-2]) if names else SYSTEM_FILE
     return Finding(hung, f"does not answer within {seconds:g} s", "mending the file system that it is on")
 
 
@@ -605,45 +582,44 @@ def _originals(root: str, entry: Entry, again: str) -> Iterator[Finding]:
         yield Finding(entry.chain, f"cannot be run, and {entry.path} runs it", f"chmod +x {entry.chain}")
 
 
-_OPEN = "can be changed by others than root"
-
-
-def chain_findings(root: str, entries: Iterable[Entry]) -> Iterator[Finding]:
+def chain_findings(root: str, entries: Collection[Entry]) -> Iterator[Finding]:
     """Find the site's own programs that cannot run: Slurm then drains the node or fails tasks, even without ours."""
-    chains = sorted({(entry.name.removesuffix("-all"), entry.chain) for entry in entries if entry.chain})
     for name in files.KEYS.values():
-        bit = stat.S_IXOTH if name == "taskprolog" else stat.S_IXUSR
-        for program in (program for hook, program in chains if hook == name):
-            yield from _program(root, program, bit, f"another {name} in [hooks] of {SYSTEM_FILE}")
-        place = f"{files.DROP_INS}/{name}.d"
-        yield from _directory(root, place, is_users=name == "taskprolog")
+        is_users, place = name == "taskprolog", f"{files.DROP_INS}/{name}.d"
+        for program in sorted({entry.chain for entry in entries if entry.name.removesuffix("-all") == name} - {""}):
+            remedy = f"another {name} in [hooks] of {SYSTEM_FILE}"
+            yield from _program(root, program, remedy, is_users=is_users)
+        yield from _directory(root, place, is_users=is_users)
         for path in files.glob_matches(root, f"{place}/*"):
-            yield from _program(root, path, bit, f"moving it out of {place}")
+            yield from _program(root, path, f"moving it out of {place}", is_users=is_users)
     yield from _directory(root, files.TASK_PROLOGS, is_users=True)
 
 
 def _directory(root: str, place: str, *, is_users: bool) -> Iterator[Finding]:
     directory = files.below_root(root, place)
-    if not os.path.isdir(directory):
-        return
-    found = os.stat(directory)
-    if found.st_mode & files.OTHERS_WRITE or found.st_uid not in {0, files.owner_of()}:
-        yield Finding(place, _OPEN, f"chown 0 {place}; chmod go-w {place}")
-    if is_users and ~found.st_mode & (stat.S_IROTH | stat.S_IXOTH):
-        yield Finding(place, "cannot be listed by users, so it is skipped", f"chmod a+rx {place}")
+    if os.path.isdir(directory):
+        found = os.stat(directory)
+        yield from _open(place, found)
+        if is_users and ~found.st_mode & (stat.S_IROTH | stat.S_IXOTH):
+            yield Finding(place, "cannot be listed by users, so it is skipped", f"chmod a+rx {place}")
 
 
-def _program(root: str, path: str, bit: int, remedy: str) -> Iterator[Finding]:
-    what = "cannot be run, which " + ("fails every task" if bit == stat.S_IXOTH else "drains the node")
+def _program(root: str, path: str, remedy: str, *, is_users: bool) -> Iterator[Finding]:
+    what = "cannot be run, which " + ("fails every task" if is_users else "drains the node")
     try:
         found = os.stat(files.below_root(root, path))
     except OSError as wrong:
         yield Finding(path, f"{what}: {wrong.strerror}", f"putting it there, or {remedy}")
         return
-    if not stat.S_ISREG(found.st_mode) or not found.st_mode & bit:
+    if not stat.S_ISREG(found.st_mode) or not found.st_mode & (stat.S_IXOTH if is_users else stat.S_IXUSR):
         yield Finding(path, what, f"chmod a+rx {path}, or {remedy}")
-    elif found.st_mode & files.OTHERS_WRITE or found.st_uid not in {0, files.owner_of()}:
-        yield Finding(path, _OPEN, f"chown 0 {path}; chmod go-w {path}")
+    else:
+        yield from _open(path, found)
+
+
+def _open(path: str, found: os.stat_result) -> Iterator[Finding]:
+    if found.st_mode & files.OTHERS_WRITE or found.st_uid not in {0, files.owner_of()}:
+        yield Finding(path, "can be changed by others than root", f"chown 0 {path}; chmod go-w {path}")
 
 
 def closed_directories(root: str, entries: Iterable[Entry]) -> Iterator[Finding]:

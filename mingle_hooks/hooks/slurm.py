@@ -11,7 +11,7 @@ import re
 import stat
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from mingle_hooks.errors import ConflictError, FactsError, UsageError, reason
 from mingle_hooks.files import RUN_ROOT
@@ -65,16 +65,14 @@ def _text(path: str) -> str:
 CONFIGLESS = "/run/slurm/conf/slurm.conf"
 PLACES = ("/etc/slurm/slurm.conf", "/usr/local/etc/slurm.conf", "/etc/slurm-llnl/slurm.conf", CONFIGLESS)
 _DEEPEST = 8  # files that include files
-_LINE = re.compile(r"\s*(Include\s+|(?P<key>[A-Za-z]+)\s*=\s*)(?P<value>.*?)\s*", re.IGNORECASE)
-_CLUSTER = "clustername"
+_LINE = re.compile(r"(Include\s+|(?P<key>[A-Za-z]+)\s*[-+*/]?=\s*)(?P<value>.*)", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class SlurmConf:
+class SlurmConf(NamedTuple):
     """Keys in lower case, each with all of its values in order."""
 
     path: str
-    values: Mapping[str, list[str]] = field(default_factory=dict)
+    values: Mapping[str, list[str]] = {}
 
     def all(self, key: str) -> tuple[str, ...]:
         """Return the values of a key, of which old versions of Slurm take the last only."""
@@ -92,12 +90,22 @@ class SlurmConf:
 NO_CONF = SlurmConf(PLACES[0])  # it says nothing, as there is none
 
 
+def _named_conf(root: str, path: str | None) -> str:
+    """Return the path that was typed, or that Slurm was told; empty without any."""
+    return path or ("" if root else os.environ.get("SLURM_CONF", "")) or slurmd_option(root, "-f")
+
+
+def conf_places(where: Where) -> tuple[str, ...]:
+    """Return all paths at which slurm.conf is looked for."""
+    return tuple(filter(None, (_named_conf(where.root, where.slurm_conf), *PLACES)))
+
+
 def find_slurm_conf(root: str, path: str | None = None) -> SlurmConf | None:
     """Read slurm.conf at `path`, or where Slurm looks for it, below root. None where there is none at all.
 
     Raises FactsError where it cannot be read.
     """
-    named = path or ("" if root else os.environ.get("SLURM_CONF", "")) or slurmd_option(root, "-f")
+    named = _named_conf(root, path)
     # slurmd with --conf-server reads no file of the node's own.
     places = (CONFIGLESS,) if slurmd_option(root, "--conf-server") else PLACES
     for place in (named,) if named else places:
@@ -119,8 +127,9 @@ def _read(root: str, path: str, values: dict[str, list[str]], depth: int) -> Non
             text = file.read(_MOST_BYTES)
     except (OSError, ValueError) as wrong:  # a name with a NUL
         raise FactsError("a readable slurm.conf", f"{root}{path}: {reason(wrong)}", "--slurm-conf PATH") from None
-    for line in text.replace("\\\n", " ").splitlines():
-        match = _LINE.fullmatch(re.sub(r"(?<!\\)#.*", "", line))
+    uncommented = re.sub(r"(?<!\\)#.*", "", text)  # first, as no comment goes on in the next line
+    for line in re.sub(r"\\[^\S\n]*\n", "", uncommented).splitlines():
+        match = _LINE.fullmatch(line.strip())
         if match is None:
             continue
         if match["key"] is not None:
@@ -133,7 +142,7 @@ def _filled(name: str, path: str, values: Mapping[str, list[str]]) -> str:
     """Return an included file's name with the cluster's name for %c, the only % that slurm.conf(5) defines."""
     if "%" not in name:
         return name
-    cluster = "".join(values.get(_CLUSTER, ())[-1:])
+    cluster = "".join(values.get("clustername", ())[-1:])
     if not cluster or "%" in name.replace("%c", ""):
         raise FactsError("%c, below the line ClusterName=", f"Include {name} in {path}", "--slurm-conf PATH")
     return name.replace("%c", cluster)
@@ -142,7 +151,7 @@ def _filled(name: str, path: str, values: Mapping[str, list[str]]) -> str:
 # What Slurm runs with at the moment, whatever the file says by now: for commands, never for hooks.
 
 _COMMAND_S = 5.0
-_SHOWN_LINE = re.compile(r"(?P<key>[A-Za-z_]+)(\[[0-9]+\])?\s*= ?(?P<value>.*)")
+_SHOWN_LINE = re.compile(r"(?P<key>[A-Za-z_]+)(\[[0-9]+\])?\s*=\s*(?P<value>.*)")
 _VERSION = re.compile(r"slurm\S* ([0-9]{1,2})\.([0-9]{1,2})\b")
 
 
@@ -176,9 +185,9 @@ def slurm_nodes(where: Where) -> tuple[str, ...]:
 def parse_config(text: str) -> SlurmConf:
     """Return the answer to `scontrol show config`; later versions number the values of one key."""
     values: dict[str, list[str]] = {}
-    for match in filter(None, map(_SHOWN_LINE.fullmatch, text.splitlines())):
-        if match["value"].strip() not in {"", "(null)"}:
-            values.setdefault(match["key"].lower(), []).append(match["value"].strip())
+    for match in filter(None, map(_SHOWN_LINE.fullmatch, map(str.strip, text.splitlines()))):
+        if match["value"] not in {"", "(null)"}:
+            values.setdefault(match["key"].lower(), []).append(match["value"])
     return SlurmConf("what slurmctld runs with", values)
 
 
@@ -216,8 +225,9 @@ def slurm_findings(plan: Plan, where: Where) -> Iterator[Finding]:
     if conf is not None and now is not None:
         yield from _stale(conf, now, several_lines=takes_several_lines(where))
     if (known := conf or now) is not None:
-        for line in (line.text for line in plan.lines if not line.is_there):
-            yield Finding(plan.where, f"does not say {line}", f"this line there: {line}")
+        for line in plan.lines:
+            if not line.is_there:
+                yield Finding(plan.where, f"does not say {line.text}", f"this line there: {line.text}")
         yield from (*_task_prolog(plan, known), *_globs(plan.root, known), *_timeouts(known))
 
 
@@ -246,6 +256,13 @@ def task_prologs(root: str) -> str:
     return files.TASK_PROLOGS if os.path.isdir(files.below_root(root, files.TASK_PROLOGS)) else ""
 
 
+# The hooks that Slurm may still run, and the templates of their stubs. A TaskProlog in a container needs the mounts.
+_STUBS = {
+    **dict.fromkeys(("prolog", "epilog", "taskprolog", "taskprolog-all"), "slurm/stub.sh.j2"),
+    "enroot-mounts": "slurm/enroot-mounts.fstab.j2",
+}
+
+
 def stub_files(where: Where, entries: tuple[Entry, ...]) -> dict[str, Stub]:
     """Return path -> the stub that runs the site's own alone; none in an image, where no slurmd runs.
 
@@ -256,18 +273,14 @@ def stub_files(where: Where, entries: tuple[Entry, ...]) -> dict[str, Stub]:
     is_silent = now is None and _has_controller(where)
     if where.root and now is None and not is_silent:
         return {}
-    ours = {entry.path for entry in entries}
-    stubs = {}
+    ours, stubs = {entry.path for entry in entries}, {}
     for entry in entries:
-        hook = SLURM_HOOKS.get(entry.name)
-        if hook is not None and entry.name.removesuffix("-all") in KEYS.values():
-            hook = hook._replace(template="slurm/stub.sh.j2")
-        elif hook is None or entry.name != "enroot-mounts":  # a TaskProlog in a container needs the mounts
-            continue
-        own = task_prologs(where.root) if hook.is_users else ""
-        text = render_hook(hook, Site(), Chain(entry.chain, own))
-        is_run = is_silent or (now is not None and _is_run(where.root, now, entry.path, ours))
-        stubs[entry.path] = Stub(text, is_run)
+        if entry.name in _STUBS:
+            hook = SLURM_HOOKS[entry.name]._replace(template=_STUBS[entry.name])
+            own = task_prologs(where.root) if hook.is_users else ""
+            text = render_hook(hook, Site(), Chain(entry.chain, own))
+            is_run = is_silent or (now is not None and _is_run(where.root, now, entry.path, ours))
+            stubs[entry.path] = Stub(text, is_run)
     return stubs
 
 
@@ -291,9 +304,10 @@ def clear_jobs(where: Where) -> list[str]:
 
 
 def _is_run(root: str, conf: SlurmConf, path: str, ours: set[str]) -> bool:
-    values = [value for _, value in conf.pairs(KEYS)]
-    emptied = [value for value in values if _would_be_empty(root, value, ours)]
-    return path in values or any(fnmatch.fnmatch(path, value) for value in emptied)
+    return any(
+        value == path or (_would_be_empty(root, value, ours) and fnmatch.fnmatch(path, value))
+        for _, value in conf.pairs(KEYS)
+    )
 
 
 def hook_runs(name: str) -> Iterator[Run]:
@@ -332,7 +346,7 @@ def _stale(conf: SlurmConf, now: SlurmConf, *, several_lines: bool) -> Iterator[
 def _globs(root: str, conf: SlurmConf) -> Iterator[Finding]:
     """Find what makes slurmd drain a node: a glob that matches nothing, or something that cannot be run."""
     for key, value in conf.pairs(("Prolog", "Epilog")):
-        found = files.glob_matches(root, value) if files.is_glob(value) else [value]
+        found = files.glob_matches(root, value) if is_glob(value) else [value]
         if not found:
             yield Finding(f"{key}={value}", "matches no file, which drains every node", f"no {key} line")
         for path in found:
@@ -346,7 +360,7 @@ def _timeouts(conf: SlurmConf) -> Iterator[Finding]:
     for key in ("PrologTimeout", "EpilogTimeout", "PrologEpilogTimeout"):
         value = conf.one(key)
         if number(value, least=1, most=14) is not None:  # s: ours, and some for the site's own
-            yield Finding(f"{conf.path}", f"has {key}={value} (s)", f"{key}=60, or no such line")
+            yield Finding(conf.path, f"has {key}={value} (s)", f"{key}=60, or no such line")
 
 
 def _would_be_empty(root: str, value: str, ours: set[str]) -> bool:
@@ -402,7 +416,6 @@ _ENROOT = ("/etc/enroot", "/usr/local/etc/enroot")
 _PYXIS = "spank_pyxis"
 # From here slurmstepd runs itself to run TaskProlog, and is loaded with the container's libraries (pyxis #163).
 _NEEDS_LIBRARIES = (24, 11)
-_INCLUDE = re.compile(r"\s*include\s+(\S+)\s*", re.IGNORECASE)
 
 
 def containers(site: Site, where: Where, conf: SlurmConf) -> tuple[str, str]:
@@ -418,7 +431,8 @@ def containers(site: Site, where: Where, conf: SlurmConf) -> tuple[str, str]:
         if way in {"mount", "hook"} and not enroot and not where.is_preview:
             raise FactsError(f"enroot's {_ENROOT[0]}", "none", 'containers = "none" in [hooks]')
         return way, enroot
-    if not _has_pyxis(where.root, conf):
+    plugins = conf.one("PlugStackConfig") or f"{os.path.dirname(conf.path) or '/etc/slurm'}/plugstack.conf"
+    if not _has_pyxis(where.root, plugins):
         return "mount" if enroot else "", enroot
     version = slurm_version(where)
     if enroot and version is not None and version < _NEEDS_LIBRARIES:
@@ -437,20 +451,16 @@ def containers(site: Site, where: Where, conf: SlurmConf) -> tuple[str, str]:
     raise FactsError("a TaskProlog that runs in pyxis' containers", seen, remedy)
 
 
-def _has_pyxis(root: str, conf: SlurmConf) -> bool:
-    """Return whether Slurm's plugstack.conf names pyxis."""
-    place = conf.one("PlugStackConfig") or f"{os.path.dirname(conf.path) or '/etc/slurm'}/plugstack.conf"
-    return any(_PYXIS in line.partition("#")[0] for line in _plugstack_lines(root, place, 0))
-
-
-def _plugstack_lines(root: str, path: str, depth: int) -> Iterator[str]:
+def _has_pyxis(root: str, path: str, depth: int = 0) -> bool:
+    """Return whether a plugstack.conf, or a file that it includes, names pyxis."""
     for line in _text(files.below_root(root, path)).splitlines():
-        match = _INCLUDE.fullmatch(line)
-        if match is None:
-            yield line
-        elif depth < _DEEPEST:
-            for found in files.glob_matches(root, os.path.join(os.path.dirname(path), match[1])):
-                yield from _plugstack_lines(root, found, depth + 1)
+        plugin = line.partition("#")[0]
+        include = re.match(r"\s*include\s+(\S+)", plugin)  # Slurm ignores what follows
+        pattern = os.path.join(os.path.dirname(path), include[1]) if include and depth < _DEEPEST else ""
+        included = files.glob_matches(root, pattern) if pattern else []
+        if _PYXIS in plugin or any(_has_pyxis(root, each, depth + 1) for each in included):
+            return True
+    return False
 
 
 SLURM_HOOKS = by_name(
@@ -481,7 +491,7 @@ def plan_slurm(site: Site, where: Where) -> Plan:
     UsageError for an older one.
     """
     if where.slurm_version is not None and where.slurm_version < OLDEST:
-        shown = ".".join(map(str, where.slurm_version))
+        shown = "{}.{:02}".format(*where.slurm_version)
         raise UsageError("Slurm 22.05 or later", shown, "mingle env in the job scripts")
     draft, conf = Draft(site, where), known_config(where)
     draft.add(SLURM_HOOKS["job"], f"{SLURM_DIRECTORY}/job")
@@ -492,7 +502,7 @@ def plan_slurm(site: Site, where: Where) -> Plan:
     draft.lines.append(_flags(conf))
     if way in _IN_ENROOT:
         name, path, mode = _IN_ENROOT[way]
-        draft.add(SLURM_HOOKS[name], f"{enroot}/{path}", mode=mode)
+        draft.add(SLURM_HOOKS[name], f"{enroot or _ENROOT[0]}/{path}", mode=mode)
     cause = f"a node that is new or reimaged cannot know this: add to [hooks] of {SYSTEM_FILE}, on every node"
     draft.notes += (*_notes(site, where.root), *(f"{cause}: {line}" for line in missing if line))
     return draft.plan("slurm", conf.path)
@@ -504,7 +514,7 @@ def _add_root_hook(draft: Draft, conf: SlurmConf, key: str) -> str:
     hook, path, values = SLURM_HOOKS[name], f"{SLURM_DIRECTORY}/{name}", conf.all(key)
     others = [value for value in values if value != path]
     is_glob_alone = len(others) == 1 and is_glob(others[0])
-    place, named, is_there = path, path, path in values[-1:] and not others
+    place, named, is_there = path, path, bool(values) and not others
     if others and not is_glob_alone and takes_several_lines(draft.where):
         chosen, is_there = draft.site.chain(name), path in values
         program = "" if chosen in {None, NONE, *others} else _not_ours(key, str(chosen), (path,))
@@ -541,13 +551,12 @@ def _add_task_hooks(draft: Draft, conf: SlurmConf, *, is_named: bool) -> str:
 
     Add the line of slurm.conf if that may name one; return what the settings should say.
     """
-    single, both = SLURM_HOOKS["taskprolog"], SLURM_HOOKS["taskprolog-all"]
-    alone, path = f"{SLURM_DIRECTORY}/{single.name}", f"{SLURM_DIRECTORY}/{both.name}"
+    alone, path = f"{SLURM_DIRECTORY}/taskprolog", f"{SLURM_DIRECTORY}/taskprolog-all"
     program, missing = _own_program(draft, conf, "TaskProlog", path, alone)
     chain, now = Chain(program, task_prologs(draft.root)), conf.one("TaskProlog")
-    draft.add(single, alone)
-    draft.add(both, path, chain)
-    has_drop_ins = os.path.isdir(files.below_root(draft.root, f"{DROP_INS}/{single.name}.d"))
+    draft.add(SLURM_HOOKS["taskprolog"], alone)
+    draft.add(SLURM_HOOKS["taskprolog-all"], path, chain)
+    has_drop_ins = os.path.isdir(files.below_root(draft.root, f"{DROP_INS}/taskprolog.d"))
     line = path if program or chain.directory or now == path or has_drop_ins else alone
     if is_named:
         draft.lines.append(Line(f"TaskProlog={line}", is_there=now == line))
@@ -573,7 +582,7 @@ def _notes(site: Site, root: str) -> Iterator[str]:
         yield f"{site.key_file} is missing, so jobs get no key from the hooks. {how}"
     if not root and site.interfaces and not any(os.path.exists(f"/sys/class/net/{name}") for name in site.interfaces):
         yield f"This node has no {' or '.join(site.interfaces)} (iface): its tasks get no NCCL_SOCKET_IFNAME."
-    if site.interfaces == () and site.host_suffix == "":
+    if not site.interfaces and not site.host_suffix:
         yield "No iface and no host_suffix in the settings: MASTER_ADDR is the first host's Slurm name."
 
 

@@ -48,7 +48,15 @@ def pbs_trials(place: str) -> Iterator[Trial]:
     """Run the hook for execjob_launch on recorded and on hostile events, with a fake of the module of PBS."""
     # Not the Python of a virtual environment, which the user of a hook may be unable to reach.
     argv = [os.path.realpath(sys.executable), "-c", shipped_text(FAKE_PBS), f"{place}/launch", f"{place}/event.json"]
-    for label, event in launch_events():
+    recorded = [(label, fake_event(text)) for label, text in plans.recorded("launch")]
+    _, last = recorded[-1]
+    hostile = [
+        ("a hostile job id", last | {"job": last["job"] | {"id": "../../etc;" + EVIL}}),
+        ("hostile hosts", last | {"job": last["job"] | {"exec_host2": EVIL}}),
+        ("a hostile node number", last | {"env": last["env"] | {"PBS_NODENUM": EVIL}}),
+        ("hostile texts", last | {"env": last["env"] | {"MASTER_ADDR": EVIL, "MINGLE_EXPORTS": EVIL}}),
+    ]
+    for label, event in recorded + hostile:
         with open(argv[-1], "w", encoding="utf-8") as text:
             json.dump(event, text)
         started = time.perf_counter()
@@ -57,21 +65,6 @@ def pbs_trials(place: str) -> Iterator[Trial]:
         seen = json.loads(done.stdout)
         shown = tuple(f"{key}={value}" for key, value in seen["added"].items()) or tuple(seen["log"])
         yield Trial("launch", label, 0 if seen["ended"] == ["accept"] else 1, taken, shown)
-
-
-def launch_events() -> Iterator[tuple[str, dict[str, dict[str, Any]]]]:
-    """Yield recorded and hostile events, each with a label."""
-    event: dict[str, dict[str, Any]] = {}
-    for label, text in plans.recorded("launch"):
-        event = fake_event(text)
-        yield label, dict(event)
-    for label, job, environ in (
-        ("a hostile job id", {"id": "../../etc;" + EVIL}, {}),
-        ("hostile hosts", {"exec_host2": EVIL}, {}),
-        ("a hostile node number", {}, {"PBS_NODENUM": EVIL}),
-        ("hostile texts", {}, {"MASTER_ADDR": EVIL, "MINGLE_EXPORTS": EVIL}),
-    ):
-        yield label, {"job": {**event["job"], **job}, "env": {**event["env"], **environ}}
 
 
 PBS_DIRECTORY = f"{files.MANIFEST_DIRECTORY}/pbs"
@@ -118,7 +111,7 @@ def _notes(root: str, place: str) -> Iterator[str]:
     """Yield a note for each hook that shadows a classic script: pbs_mom then does not run the script."""
     for path in files.glob_matches(root, f"{place}/hooks/*.HK"):
         now, name = files.look_at(files.below_root(root, path)), os.path.basename(path).removesuffix(".HK")
-        for script in ("prologue", "epilogue"):
+        for script in _PBS_SCRIPTS:
             event = f"execjob_{script}"
             if now and event.encode() in now.data and b"enabled=false" not in now.data.lower():
                 yield f"hook {name} has the event {event}: pbs_mom does not run {place}/{script} then"

@@ -13,13 +13,14 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from mingle_hooks import __version__
 from mingle_hooks.errors import MingleError, PlaceError, UsageError, printable
 from mingle_hooks.files import RUN_ROOT
 from mingle_hooks.hooks import files, plan as plans, slurm
-from mingle_hooks.hooks.files import KEYS, KILL_SWITCH, Manifest, Site, checksum, render_hook, version_of
+from mingle_hooks.hooks.files import KEYS, KILL_SWITCH, Chain, Manifest, Site, checksum, render_hook, version_of
 from mingle_hooks.hooks.plan import TRIAL_S, Finding, Hook, Plan, Removal, Target, Trial, Where
 from mingle_hooks.hooks.targets import TARGETS, hook
 from mingle_hooks.net.addresses import is_hostname
@@ -86,32 +87,26 @@ def doctor(site: Site, where: Where) -> Iterator[Finding]:
     yield Finding("mingle-hooks", __version__, "", note=True)
     installed = files.read_manifest(where.root)
     for scheduler, row in TARGETS.items():
-        version = _daemon_version(row)
-        if not version and not installed.of(scheduler):
+        version, has_hooks = _daemon_version(row), bool(installed.of(scheduler))
+        if not version and not has_hooks:
             continue
         yield Finding(scheduler, version or "is not on this host", "", note=True)
-        if not installed.of(scheduler):
-            yield _not_yet(row, site, where)
-            continue
+        none = "has no hooks installed"
         try:
-            yield from verify(row.plan(site, where), site, where)
+            plan = row.plan(site, where)
+            if has_hooks:
+                yield from verify(plan, site, where)
+            else:
+                yield Finding(scheduler, none, f"mingle hooks install {scheduler}", note=True)
         except MingleError as wrong:
-            yield Finding(scheduler, f"cannot be checked: saw {wrong.seen}", wrong.remedy)
+            what = f"cannot be checked: saw {wrong.seen}"
+            if not has_hooks:
+                what = f"{none}, and install would refuse: expected {wrong.expected}, saw {wrong.seen}"
+            yield Finding(scheduler, what, wrong.remedy, note=not has_hooks)
     for name in _NEEDED:
         if shutil.which(name, path="/usr/sbin:/usr/bin:/sbin:/bin") is None:
             remedy = f"installing {name} (coreutils, util-linux)"
             yield Finding(name, "is not on this host, and root's hooks need it", remedy)
-
-
-def _not_yet(target: Target, site: Site, where: Where) -> Finding:
-    """Return the finding that nothing is installed, and why installing would be refused."""
-    what, remedy = "has no hooks installed", f"mingle hooks install {target.name}"
-    try:
-        target.plan(site, where)
-    except MingleError as wrong:
-        what += f", and install would refuse: expected {wrong.expected}, saw {wrong.seen}"
-        remedy = wrong.remedy
-    return Finding(target.name, what, remedy, note=True)
 
 
 def preview_job(site: Site, host: str, root: str = "") -> tuple[str, ...]:
@@ -152,7 +147,7 @@ def _daemon_version(row: Target) -> str:
         return ""
     argv = [path, row.version_option]
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=_COMMAND_S, check=False)
+        done = subprocess.run(argv, capture_output=True, errors="replace", timeout=_COMMAND_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as wrong:
         return f"{path} does not answer ({type(wrong).__name__})"
     return (done.stdout or done.stderr).strip().partition("\n")[0][:80] or path
@@ -163,8 +158,7 @@ def _daemon_version(row: Target) -> str:
 
 def installed_json(plan: Plan, *, changes: bool, bad: Iterable[Finding]) -> str:
     """Return what installing changed, or would change, and what is left to do."""
-    entries = [(file.what, file.entry) for file in plan.files]
-    rows = [{"path": its.path, "action": what, "kept": its.kept, "calls": its.chain} for what, its in entries]
+    rows = [{**_row(file.entry, file.what), "calls": file.entry.chain} for file in plan.files]
     lines = [line._asdict() for line in plan.lines]
     tree = {"changed": changes, "scheduler": plan.scheduler, "files": rows, "lines_for": plan.where, "lines": lines}
     return json.dumps({**tree, "notes": plan.notes, "bad": _rows(bad)}, indent=1)
@@ -172,16 +166,18 @@ def installed_json(plan: Plan, *, changes: bool, bad: Iterable[Finding]) -> str:
 
 def verified_json(scheduler: str, found: Sequence[Finding]) -> str:
     """Return what verifying found."""
-    bad = [finding for finding in found if not finding.note]
-    notes = [finding for finding in found if finding.note]
-    tree = {"ok": not bad, "scheduler": scheduler, "bad": _rows(bad), "notes": _rows(notes)}
-    return json.dumps(tree, indent=1)
+    bad, notes = (_rows(finding for finding in found if finding.note == note) for note in (False, True))
+    return json.dumps({"ok": not bad, "scheduler": scheduler, "bad": bad, "notes": notes}, indent=1)
 
 
 def removed_json(scheduler: str, found: Iterable[Removal], undo: Sequence[str], *, changes: bool) -> str:
     """Return what uninstalling changed, or would change."""
-    rows = [{"path": entry.path, "action": what, "kept": entry.kept} for entry, what, _ in found]
+    rows = [_row(entry, what) for entry, what, _ in found]
     return json.dumps({"changed": changes, "scheduler": scheduler, "files": rows, "commands": list(undo)}, indent=1)
+
+
+def _row(entry: files.Entry, what: str) -> dict[str, str]:
+    return {"path": entry.path, "action": what, "kept": entry.kept}
 
 
 def _rows(found: Iterable[Finding]) -> list[dict[str, str]]:
@@ -200,7 +196,8 @@ def simulate(scheduler: str, site: Site) -> Iterator[Trial]:
         os.chmod(place, 0o755)  # noqa: S103 - as what is above a hook
         row, state = TARGETS[scheduler], f"{place}/state"
         for each in row.hooks.values():
-            text = render_hook(each, site, place=place, state_directory=state, kill_switch=f"{place}/disabled")
+            none = Chain(drop_ins=place)  # of the site's own
+            text = render_hook(each, site, none, place=place, state_directory=state, kill_switch=f"{place}/disabled")
             files.write_whole(f"{place}/{each.name}", text.encode(), 0o755)
         try:
             yield from row.trials(place)
@@ -216,7 +213,7 @@ def _simulate_script(place: str, state: str, row: Target, hook: Hook) -> Iterato
         _clear(state)
         if hook.after:
             # The same job's start; if that creates nothing, another job's, whose state must survive.
-            for _, others, variables in ((label, arguments, environ), next(row.runs(hook.after))):
+            for _, others, variables in ((label, arguments, environ), next(iter(row.runs(hook.after)))):
                 if not os.path.isdir(state):
                     _run([f"{place}/{hook.after}", *others], variables)
         started = time.perf_counter()
@@ -276,7 +273,7 @@ def report_line(site: Site, where: Where) -> str:
     Raises FactsError for a manifest or a slurm.conf that cannot be read.
     """
     entries = files.read_manifest(where.root).of("slurm")
-    conf = slurm.find_slurm_conf(where.root, where.slurm_conf)
+    conf = slurm.find_slurm_conf(where.root, where.slurm_conf) or slurm.NO_CONF
     places = [f"{files.DROP_INS}/{name}.d/*" for name in KEYS.values()]
     drop_ins = [path for place in places for path in files.glob_matches(where.root, place)]
     known = {
@@ -284,12 +281,11 @@ def report_line(site: Site, where: Where) -> str:
         "hooks": {entry.path: _sum(files.inside_root(where.root, entry.path)) for entry in entries},
         # Slurm runs what a glob matches by itself: the hook need not call it.
         "chain": {
-            name: site.chain(name) or (NONE if conf and files.is_glob(conf.one(key)) else UNKNOWN)
-            for key, name in KEYS.items()
+            name: site.chain(name) or (NONE if files.is_glob(conf.one(key)) else UNKNOWN) for key, name in KEYS.items()
         },
         "drop-ins": {path: _sum(files.below_root(where.root, path))[:_DIGITS] for path in drop_ins[:_MOST_DROP_INS]},
         "key": hooks_fingerprint(where.root, site.key_file),
-        "slurm.conf": {key: list(conf.all(key)) for key in _REPORTED_KEYS if conf.all(key)} if conf else {},
+        "slurm.conf": {key: list(conf.all(key)) for key in _REPORTED_KEYS if conf.all(key)},
         "off": os.path.lexists(files.inside_root(where.root, KILL_SWITCH)),
         "problems": sorted(_problems(where.root, entries)),
     }
@@ -380,10 +376,9 @@ def _read(text: str) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
     reports: dict[str, dict[str, str]] = {}
     answers: dict[str, str] = {}
     for match in filter(None, map(_LINE.fullmatch, text.splitlines())):
-        try:
+        tree = None
+        with suppress(ValueError, RecursionError):
             tree = json.loads(match["answer"])
-        except (ValueError, RecursionError):
-            tree = None
         if isinstance(tree, dict) and "hooks" in tree and isinstance(tree.get("problems", []), list):
             reports[match["node"]] = dict(_flat(tree))
         else:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from click.testing import CliRunner, Result
 from support.executables import executable
-from support.needs import need
 
 from mingle_hooks.cli.hooks import hooks
 
@@ -78,21 +77,3 @@ def key(root: Path, text: str = "ab" * 32 + "\n") -> Path:
     found.write_text(text)
     found.chmod(0o400)
     return found
-
-
-def _give(path: Path, uid: int) -> None:
-    need("root")
-    os.chown(path, uid, -1)
-
-
-# What may be wrong with an installed hook.
-SPOILERS = {
-    "content": lambda path: path.write_text("#!/bin/sh\n"),
-    "mode": lambda path: path.chmod(0o775),
-    "not runnable": lambda path: path.chmod(0o644),
-    "missing": lambda path: path.unlink(),
-    "owner": lambda path: _give(path, 1),
-    "parent": lambda path: path.parent.chmod(0o777),
-    "parent of another's": lambda path: _give(path.parent, 61001),
-    "closed parent": lambda path: path.parent.parent.chmod(0o700),
-}

@@ -286,24 +286,6 @@ def test_a_reimaged_node_is_as_the_others_before_it_runs_jobs(site: SlurmCluster
     assert len(world(slurm).split()) == 4
 
 
-def test_the_kill_switch_stops_what_the_hooks_add(site: SlurmCluster) -> None:
-    """A running job keeps its key and its directory, its steps get no variables, and the site's own hooks go on."""
-    slurm = site
-    in_use(slurm)
-    off, on = lines("Off, at once")
-    job = slurm.submit(SLEEP, *FOUR, user="alice")
-    slurm.wait_state(job, "RUNNING")
-    address, _, _, key = world(slurm, f"--jobid={job}", "--overlap").split()
-    run(slurm, off)
-    assert world(slurm, f"--jobid={job}", "--overlap").split() == [key]
-    ran = [each.outside("/run/site.prolog").read_text().count("\n") for each in slurm.hosts]
-    assert world(slurm).split() == []
-    assert [each.outside("/run/site.prolog").read_text().count("\n") for each in slurm.hosts] == [n + 1 for n in ran]
-    run(slurm, on)
-    again = world(slurm, f"--jobid={job}", "--overlap").split()
-    assert (again[0], again[3]) == (address, key)
-
-
 def test_uninstalling_under_a_running_job_leaves_nothing_once_it_has_ended(site: SlurmCluster) -> None:
     """While it runs it keeps its key; no Epilog comes, so the next uninstall after its end removes what it has left."""
     slurm = site
@@ -320,40 +302,3 @@ def test_uninstalling_under_a_running_job_leaves_nothing_once_it_has_ended(site:
         each.run(["mingle", "hooks", "uninstall", "slurm", "--yes"], check=True)
         assert each.outside("/run/site.epilog").read_text().split().count(job) == 1
         assert not any(each.outside(path).exists() for path in ("/run/mingle", LOCK_PATH, "/etc/mingle/hooks"))
-
-
-def test_nodes_that_share_a_directory_of_prologs_need_one_installation_there(site: SlurmCluster) -> None:
-    """The next version from one node is right for all of them, under load; uninstalling from all leaves nothing."""
-    slurm, host = site, site.controller  # /etc/slurm is shared, and /etc/mingle each node's own
-    shared, hooked = "/etc/slurm/prolog.d", ("Prolog=/etc/slurm/prolog.d/*", *HOOKS[1:], ALLOC)
-    not_in_use(slurm)
-    host.run(["install", "-D", "/etc/slurm/site.prolog", f"{shared}/50-site"], check=True)
-    with ExitStack() as last_first:
-        last_first.callback(host.run, ["rm", "-r", shared], check=True)
-        last_first.callback(upgraded, slurm, 0)
-        for each in slurm.hosts:
-            each.write("/etc/mingle/key", "ab" * 32 + "\n", mode=0o400)
-            each.write("/etc/mingle/mingle.toml", TOML.replace("/etc/slurm/site.prolog", "none"))
-        slurm.reconfigure(hooked[0], *OWN[1:], ALLOC)
-        # At once, but for one: the manifest has the name of the last.
-        installing = [each.popen(INSTALL) for each in slurm.hosts if each.name != "node2"]
-        assert [(each.communicate(), each.returncode)[1] for each in installing] == [0, 0, 0]
-        slurm.hosts[1].run(INSTALL, check=True)
-        slurm.reconfigure(*hooked)
-        jobs = [slurm.submit(SLEEP, *FOUR, user="alice") for _ in range(3)]
-        upgraded(slurm, 1)
-        note = "has the manifest of node2: other nodes run these files too"
-        assert note in host.run(INSTALL, check=True).stderr
-        assert "99.0" in host.outside(f"{shared}/10-mingle").read_text()
-        for each in slurm.hosts:
-            assert each.run(["mingle", "hooks", "verify", "slurm", "--quiet"]).stdout == ""
-        assert len(world(slurm).split()) == 4
-        next_conf(slurm, hooked[0], *OWN[1:], ALLOC)
-        run(slurm, *lines("Uninstall"))
-        assert slurm.controller.run(["ls", "-A", shared], check=True).stdout == "50-site\n"
-        assert not any(each.outside("/etc/mingle/hooks").exists() for each in slurm.hosts)
-        host.run(["scancel", *jobs], check=True)
-        assert slurm.srun("-N4", "true", user="alice", timeout=180).returncode == 0  # once the three jobs have ended
-        slurm.wait_idle()
-        not_in_use(slurm)
-        slurm.reconfigure(*OWN, ALLOC)

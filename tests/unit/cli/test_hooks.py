@@ -21,9 +21,7 @@ from mingle_hooks.hooks.plan import Finding, Line
 def file(name: str, what: str, chain: str = "", kept: str = "", copy: str = "") -> Any:
     """Return a file of a plan."""
     entry = SimpleNamespace(name=name, path=f"/{name}", chain=chain, kept=kept)
-    present = SimpleNamespace(
-        copy=copy and SimpleNamespace(path=copy), origin="edited" if what == "replace" else "site"
-    )
+    present = SimpleNamespace(copy=copy and (copy, None), origin="edited" if what == "replace" else "site")
     return SimpleNamespace(what=what, entry=entry, present=present, before="a\n", text="b\n")
 
 

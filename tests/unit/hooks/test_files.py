@@ -62,9 +62,16 @@ def test_all_files_are_renamed_while_no_signal_ends_this_or_none_is_there(
     finally:
         os.umask(before)
     Path(files.unfinished_files(paths[0])).write_text("half")
-    with pytest.raises(PlaceError, match=f"a place to write; saw {paths[1]}: "):
+    with (
+        pytest.raises(PlaceError, match=f"a place to write; saw {paths[1]}: "),
+        files.directory_locks(str(tmp_path), []),
+    ):
         files.put_files(new)
     assert seen == [(path, blocked) for path in paths * 2]
+    fill = files._write
+    monkeypatch.setattr(files, "_write", lambda path, its: fill(path, its) if path[-1] == "0" else os.fsync(1 << 30))
+    with pytest.raises(PlaceError, match=f"a place to write; saw {paths[1]}: "):  # for which there is no room
+        files.put_files(old)
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()) & blocked
     assert [Path(path).read_bytes() for path in paths] == [b"new", b"old"]
     assert stat.S_IMODE((tmp_path / "a/b").stat().st_mode) == 0o755
@@ -109,7 +116,9 @@ def test_a_manifest_is_written_and_read_as_it_was(tmp_path: Path, monkeypatch: p
     assert files.read_manifest(root).entries[SHARED] == shared._replace(sha256="3" * 64)
     monkeypatch.setattr(os, "uname", lambda: os.uname_result(("Linux", "n1", "", "", "")))
     assert files.other_node(root, SHARED) == "n2"
-    for spoilt in ([], [{**row, "mode": "7"}], [{**row, "stub": 1}], [{**row, "kept": "x"}], [{"path": OURS}]):
+    bad = ({"mode": "7"}, {"stub": 1}, {"kept": []}, {"path": "/a\0"})
+    bad += tuple({name: path} for name in ("path", "kept") for path in ("etc/shadow", "/etc/../shadow", 7))
+    for spoilt in ([], [{"path": OURS}], *([row | its] for its in bad)):
         (tmp_path / files.MANIFEST_PATH[1:]).write_text(json.dumps({"files": spoilt}))
         assert files.node_manifest(root) == files.Manifest(is_rebuilt=bool(spoilt))
 

@@ -293,7 +293,8 @@ def test_a_line_of_ours_that_a_later_slurm_has_not_read_is_found(
     (root / "etc/slurm/slurm.conf").write_text(f"Prolog={OURS}/prolog\nProlog=/opt/a\n")
     monkeypatch.setattr(slurm, "running_config", lambda _where: parse_config("Prolog = /opt/a\n"))
     monkeypatch.setattr(slurm, "slurm_version", lambda _where: version)
-    plan = Plan("slurm", str(root), (), files.read_manifest(str(root)), "/etc/slurm/slurm.conf", ())
+    none = files.Manifest()
+    plan = Plan("slurm", str(root), (), none, none, "/etc/slurm/slurm.conf", ())
     found = [its.what for its in slurm.slurm_findings(plan, Where(str(root)))]
     assert sum("slurmctld runs" in what for what in found) == count
 
@@ -319,7 +320,9 @@ CONFS = [
     *((f"Prolog={value}\n", "Prolog", ("/opt/a",)) for value in ("/opt/a", '"/opt/a"', "'/opt/a'", '"/opt/a" # ours')),
     ("TaskProlog=/a\nInclude more.conf\ntaskprolog = /c\n", "TaskProlog", ("/a", "/b", "/c")),
     ("TaskProlog=/c\nInclude more.conf\n", "taskprolog", ("/c", "/b")),
-    ("PrologFlags=Alloc,\\\nX11\n", "PrologFlags", ("Alloc, X11",)),
+    ("PrologFlags=Alloc,\\\nX11\n", "PrologFlags", ("Alloc,X11",)),
+    ("Prolog=/opt/\\ \r\na # c\\\n", "Prolog", ("/opt/a",)),
+    ("# Prolog=/opt/a\\\nProlog+=/opt/b\n", "Prolog", ("/opt/b",)),
     ("Prolog=/opt/a\\#b # c\n#Prolog=/opt/c\n", "Prolog", ("/opt/a\\#b",)),
     ("Prolog=/a\nInclude slurm.conf\n", "Prolog", ("/a",) * 9),  # nobody waits for an admin's mistake
 ]
@@ -404,12 +407,8 @@ def test_a_slurm_conf_that_anybody_may_write_or_that_would_be_waited_for_is_refu
     ("options", "place"),
     [
         ("", "etc/slurm"),
-        ("--conf-server ctl:6817", "run/slurm/conf"),
-        ("--conf-server=ctl", "run/slurm/conf"),
-        ("--conf-server  ctl", "run/slurm/conf"),
-        ("-D -f /srv/slurm.conf", "srv"),
-        ("-D -f  /srv/slurm.conf", "srv"),
-        ("-f=/srv/slurm.conf", "srv"),
+        *((f"--conf-server{server}", "run/slurm/conf") for server in (" ctl:6817", "=ctl", "  ctl")),
+        *((f"-D -f{path}", "srv") for path in (" /srv/slurm.conf", "  /srv/slurm.conf", "=/srv/slurm.conf")),
         ("-f /etc/slurm/slurm.conf -D -f/srv/slurm.conf", "srv"),
     ],
 )
@@ -437,7 +436,7 @@ def pyxis(tmp_path: Path) -> Path:
     (tmp_path / "etc/enroot").mkdir()
     program(tmp_path, "/etc/mingle/key", "ab" * 32).chmod(0o400)
     conf(tmp_path, "ClusterName=x")
-    (tmp_path / "etc/slurm/plugstack.conf").write_text("include /etc/slurm/plugstack.conf.d/*.conf\n")
+    (tmp_path / "etc/slurm/plugstack.conf").write_text("include /etc/slurm/plugstack.conf.d/*.conf x # all\n")
     (tmp_path / "etc/slurm/plugstack.conf.d/pyxis.conf").write_text("required /usr/lib/slurm/spank_pyxis.so\n")
     return tmp_path
 
@@ -490,6 +489,7 @@ def test_without_enroot_s_configuration_there_is_no_mount(pyxis: Path) -> None:
     settings_of(pyxis, "hook")
     with pytest.raises(FactsError, match="enroot's"):
         install(pyxis)
+    assert f"==> /{HOOK} <==" in call(pyxis, "render", "slurm").stdout
     settings_of(pyxis, "auto")
     (pyxis / "etc/slurm/plugstack.conf.d/pyxis.conf").write_text("# required spank_pyxis.so\n")
     assert install(pyxis).exit_code == 0
