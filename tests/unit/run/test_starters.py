@@ -16,7 +16,7 @@ from support.recorded import FOLDER, SLURM_VERSIONS, environ as variables
 from mingle_hooks.errors import FactsError, MingleError, PlaceError, UsageError
 from mingle_hooks.files import toml
 from mingle_hooks.run import starters
-from mingle_hooks.run.starters import Allocation, Launch, Place
+from mingle_hooks.run.starters import Allocation, Launch
 from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.schedulers.facts import JobFacts, expand
 
@@ -74,8 +74,7 @@ def test_each_scheduler_starts_by_its_own(tmp_path: Path, row: dict[str, Any]) -
 def test_slurms_facts_of_a_job_hold_no_secret(version: str) -> None:
     _, job = found(recorded(f"{version}/batch.1") | {"SLURM_JWT": "a token", "SLURM_GPUS": "3"})
     assert job.end == {"slurm-22.05.8": None, "slurm-26.05.3": 1826713549}[version]
-    assert job.places == (Place("node1", 0), Place("node2", 0), Place("node3", 0))
-    assert job._replace(is_per_task=True).places[:3] == (Place("node1", 0), Place("node1", 1), Place("node2", 0))
+    assert (job.agents, job._replace(is_per_task=True).agents) == ((1, 1, 1), (2, 2, 2))
     assert job.environ["SLURM_GPUS"] == "3"
     assert "a token" not in repr(job)
 
