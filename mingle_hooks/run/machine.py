@@ -123,9 +123,9 @@ class Begin(NamedTuple):
 
     place: int
     attempt: int
-    rank: int  # among the attempt's hosts
+    rank: int  # among the attempt's members
     hosts: tuple[str, ...]  # of the attempt, in the order of their ranks
-    slots: tuple[int, ...]  # places on each of these
+    slots: tuple[int, ...]  # members on each of these
 
 
 class Send(NamedTuple):
@@ -333,7 +333,9 @@ class Machine:
     def _call(self, hosts: tuple[str, ...], now: float) -> None:
         self.phase, self._until, self._settle = "gathering", now + self.plan.join_s, None
         self._backoff_s = BACKOFF_S
-        self._report("forming", attempt=self.attempt + 1, hosts=list(hosts))
+        will_be_here = {*hosts, *self.roster.here()}
+        forming = [host for host in self.plan.hosts if host in will_be_here]
+        self._report("forming", attempt=self.attempt + 1, hosts=forming)
         self._launch(hosts)
 
     def _launch(self, hosts: tuple[str, ...]) -> None:
@@ -373,7 +375,7 @@ class Machine:
         if self.phase != "gathering":
             return
         here, plan = self.roster.here(), self.plan
-        if len(here) >= plan.least and self.roster.is_complete(plan.most):
+        if len(here) >= plan.least and self.roster.is_complete():
             self._start(here, now)
         elif not self.roster.count["called"]:
             self._wait_for_missing(now)
@@ -394,14 +396,15 @@ class Machine:
         """End the run because a host never came, or too few are left that may be used."""
         here, absences = self.roster.here(), self.roster.absences
         missing = [host for host in self.plan.hosts if host not in here and self.roster.is_wanted(host)]
-        host = next((host for host in missing if host in absences), (missing or [*self.plan.hosts])[0])
-        if self.root_cause.cause is None:
-            self.root_cause.set(Cause("absent", host, None, now - self._began, tail=absences.get(host, "")))
-        elif missing:
-            self._report("absent", host=host)
-        else:
+        if not missing:
             failed = [host for host in self.plan.hosts if not self.roster.is_wanted(host)]
             self._report("used_up", hosts=failed)
+        else:
+            host = next((host for host in missing if host in absences), missing[0])
+            if self.root_cause.cause is None:
+                self.root_cause.set(Cause("absent", host, None, now - self._began, tail=absences.get(host, "")))
+            else:
+                self._report("absent", host=host)
         self._over()
 
     # Running.
@@ -416,10 +419,9 @@ class Machine:
         self.roster.ended.clear()
         slots = tuple(len(self.roster.at([host])) for host in self._order)
         self.ranks = {place: rank for rank, place in enumerate(self.roster.at(self._order))}
-        for rank, host in enumerate(self._order):
-            for place in self.roster.at([host]):
-                self.roster.put(place, "busy")
-                self._actions.append(Begin(place, self.attempt, rank, self._order, slots))
+        for place, rank in self.ranks.items():
+            self.roster.put(place, "busy")
+            self._actions.append(Begin(place, self.attempt, rank, self._order, slots))
 
     def _formed_at(self, place: int, formed: messages.Formed, now: float) -> None:
         self._formed[place] = now, formed.durations
@@ -613,7 +615,7 @@ class Machine:
         if self.stopping.is_warning_due(now):
             self._report("warned", number=self.plan.warn_signal)
             self._deliveries.notice(self.plan.warn_signal, None, now)
-        if self.stopping.is_limit_due(now):
+        if attempt.is_past(self.stopping.limit_at, now):
             self._stop(attempt.TERM, now, attempt.INFRASTRUCTURE, why="its time limit is near")
         self._deliver(now)
         if attempt.is_past(self._stall_due(), now):
@@ -655,10 +657,10 @@ class Machine:
         return self.stall.due if self.phase == "running" and self.stopping.request is None else None
 
     def _deliver(self, now: float) -> None:
-        for number, signal, reached in self._deliveries.ready(now):
+        for one in self._deliveries.ready(now):
             for place in self.roster.busy() if self.phase == "running" else ():
-                if place not in reached and place not in self.roster.ended:
-                    self._actions.append(Send(place, messages.Signal(number, signal)))
+                if place not in one.reached and place not in self.roster.ended:
+                    self._actions.append(Send(place, messages.Signal(one.id, one.number)))
 
     # What the caller is to do.
 

@@ -41,7 +41,7 @@ def test_a_host_is_called_and_here_as_a_whole() -> None:
 
 def test_hosts_are_complete_once_nobody_to_come_would_have_a_rank() -> None:
     """A host that failed twice is not taken where there is another."""
-    complete = ["".join(states) for states in product("aci", repeat=3) if roster("".join(states)).is_complete(2)]
+    complete = ["".join(states) for states in product("aci", repeat=3) if roster("".join(states)).is_complete()]
     assert complete == ["aai", "aia", "aii", "iaa", "iai", "iia", "iic", "iii"]
     assert (roster("ifi").here(), roster("ifi", least=3).here()) == (["a", "c"], ["a", "b", "c"])
 
@@ -63,8 +63,9 @@ def test_the_warning_and_the_limit_are_due_once() -> None:
     assert (its.is_warning_due(86_100), its.is_warning_due(86_100), its.was_warned) == (True, False, True)
     repeated = [its.is_repeated(number, at) for number, at in ((USR1, 86_160), (USR1, 86_161), (INT, 86_100))]
     assert repeated == [True, False, False]
-    assert (its.due, its.is_limit_due(86_484.9), its.is_limit_due(86_485), its.due) == (86_485, False, True, None)
-    assert not its.is_limit_due(86_500)
+    assert (its.due, its.limit_at) == (86_485, 86_485)
+    its.stop(TERM, 86_485)
+    assert its.due is None
     its.by = 7.0
     assert (its.due, stopping(FOREVER).due, stopping(FOREVER).end_at) == (7.0, None, float("inf"))
 
@@ -104,12 +105,12 @@ def test_a_signal_that_hosts_notice_at_different_times_is_one() -> None:
     its = Deliveries(reaches=True)
     noticed = [its.notice(USR1, 0, 10.0), its.notice(USR1, 2, 10.125), its.notice(TERM, None, 10.125)]
     assert (noticed, its.due, its.ready(10.125)) == ([True, False, True], 10.25, [])
-    assert (its.ready(10.25), its.due) == ([(1, USR1, frozenset({0, 2}))], 10.375)
-    assert (its.ready(11), its.due, its.ready(11)) == ([(2, TERM, frozenset())], None, [])
+    assert (its.ready(10.25), its.due) == ([(1, USR1, 10.0, {0, 2})], 10.375)
+    assert (its.ready(11), its.due, its.ready(11)) == ([(2, TERM, 10.125, set())], None, [])
     assert [its.notice(USR1, 1, 11.9), its.due, its.notice(USR1, 1, 12.0), its.due] == [False, None, True, 12.25]
-    assert its.ready(20) == [(3, USR1, frozenset({1}))]
+    assert its.ready(20) == [(3, USR1, 12.0, {1})]
     alone = Deliveries(reaches=False)
-    assert (alone.notice(TERM, 0, 10.0), alone.due, alone.ready(10.0)) == (True, 10.0, [(1, TERM, frozenset())])
+    assert (alone.notice(TERM, 0, 10.0), alone.due, alone.ready(10.0)) == (True, 10.0, [(1, TERM, 10.0, set())])
 
 
 def test_a_cause_is_reported_once_and_once_it_is_certain() -> None:

@@ -266,6 +266,7 @@ def lost_and_away(**options: Any) -> Run:
     run = started(restarts=1, **options)
     run.take(Lost(2, 15.0), clean(0, 0), clean(1, 0), Swept("c", is_clean=False), after_s=20)
     assert run.of(machine.Launch)[1:] == [machine.Launch(("c",))]
+    assert [event["hosts"] for event in run.reports("forming")] == [["a", "b", "c"]] * 2
     run.take(machine.StarterEnded(("c",), "ssh: No route to host"))
     return run
 
@@ -575,7 +576,9 @@ def promises(chaos: Chaos) -> None:
         starts_of_one = [begun for begun in run.of(Begin) if begun.attempt == number]
         (hosts,) = {begun.hosts for begun in starts_of_one}
         assert chaos.plan.least <= len(hosts) <= chaos.plan.most
-        assert all(hosts[begun.rank] == roster.host(begun.place) for begun in starts_of_one)
+        members = [begun.place for begun in sorted(starts_of_one, key=lambda begun: begun.rank)]
+        assert members == roster.at(hosts)
+        assert [begun.rank for begun in starts_of_one] == [*range(len(members))]
     ids = [(sent.place, sent.message.id) for sent in run.sent(Signal)]
     assert len(ids) == len(set(ids)), "a signal came twice"
 
