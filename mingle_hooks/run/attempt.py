@@ -11,8 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
-from mingle_hooks import errors
-from mingle_hooks.errors import MingleError, printable
+from mingle_hooks.errors import MingleError, MissingError, NetworkError, printable
 from mingle_hooks.rendezvous.wire import any_text
 from mingle_hooks.run import messages
 from mingle_hooks.run.messages import MOST_EXCEPTION, MOST_TAIL, Duration, Ended, Host, Rank, SignalNumber, Status
@@ -302,7 +301,7 @@ class RootCause:
         self.is_echo = False  # the cause may follow from a failure that is noticed later
         self.progress: object = None  # changes as the program advances
         self._quiet: dict[int, float] = {}  # place -> since when
-        self.suspects: dict[int, float] = {}
+        self.suspects: set[int] = set()
         self._is_reported = True
         self._last: object = None
         self._same = 0
@@ -319,11 +318,11 @@ class RootCause:
     def alive(self, place: int) -> None:
         """Record a heartbeat or a message."""
         self._quiet.pop(place, None)
-        self.suspects.pop(place, None)
+        self.suspects.discard(place)
 
     def suspect(self, places: Iterable[int]) -> None:
         """Report the cause only once it is known whether those of the places that are quiet now are lost."""
-        self.suspects = {place: self._quiet[place] for place in places if place in self._quiet}
+        self.suspects = self._quiet.keys() & places
 
     def is_suspect(self, place: int) -> bool:
         """Return whether the loss of a place would be the cause: it was quiet, or an echo may be one of that loss."""
@@ -365,12 +364,9 @@ Kind = Literal["ended", "unformed", "silent", "gone", "absent", "isolated", "sta
 # The infrastructure failed, and trying again makes sense.
 INFRASTRUCTURE = os.EX_TEMPFAIL
 SIGNALLED = 128
-# Statuses of `mingle exec` before COMMAND begins that another try does not change; 126, 127: no such program.
-_MISTAKES = {
-    *(126, 127, MingleError.exit_code, errors.UsageError.exit_code, errors.FactsError.exit_code),
-    *(errors.PlaceError.exit_code, errors.ConflictError.exit_code, errors.SecretError.exit_code),
-    errors.SettingsError.exit_code,
-}
+# Statuses of `mingle exec` before COMMAND begins that another try does not change: all but those of the infrastructure.
+_PASSING = (MissingError.exit_code, NetworkError.exit_code)
+_MISTAKES = {kind.exit_code for kind in (MingleError, *MingleError.__subclasses__())}.difference(_PASSING)
 # What differs between two failures that are the same: numbers and addresses.
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+")
 # The first line about a process, and of a thread's stack.

@@ -494,8 +494,7 @@ class Strangers:
 
     def let_stay(self, connection: _Connection) -> None:
         """Leave a connection to its owner."""
-        if (timer := self._ends.pop(connection, None)) is not None:
-            timer.cancel()
+        self._ends.pop(connection, Timer()).cancel()
 
     def drop(self, connection: _Connection) -> None:
         """Close a connection."""

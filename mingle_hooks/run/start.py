@@ -5,6 +5,7 @@ Also `mingle exec --together`: the members of a world, whoever started them, run
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import socket
@@ -93,7 +94,9 @@ def plan_request(
         starter, job = _here()
     else:
         starter, job = plan_hosts(facts, users, options.hosts, is_per_task=loaded.scope == "task")
-    job = starters.with_options(starter, job, options.start_option)
+    if options.start_option and not starter.takes_options:
+        raise UsageError("a starter that takes options, which is srun", starter.help, "leaving --start-option out")
+    job = job._replace(options=options.start_option)
     if options.warn is not None and options.limit is None and job.end is None:
         job = job._replace(end=starter.asked_end(job))
     needs_key = "MINGLE_KEY" not in users and loaded.key_file is None and not loaded.insecure
@@ -355,9 +358,8 @@ def run_together(command: tuple[str, ...], spec: MemberSpec, view: View, exec_op
 
 def _member_hosts(view: View) -> tuple[str, ...]:
     """Return a name for each member in rank order: its host's, with a number where the host has several members."""
-    counts: dict[str, int] = {}
-    names = []
+    names: dict[str, None] = {}
     for member in view.world.roster:
-        count = counts[member.host] = counts.get(member.host, 0) + 1
-        names.append(member.host if count == 1 else f"{member.host}.{count}")
+        numbered = (f"{member.host}.{number}" for number in itertools.count(2))
+        names[next(name for name in itertools.chain([member.host], numbered) if name not in names)] = None
     return tuple(names)

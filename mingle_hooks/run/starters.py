@@ -679,10 +679,3 @@ def find(
     is_here = not is_in_flux and count == 1 and not starter.is_at_once and own is not None
     local = _BY_NAME["local"]._replace(asked_end=starter.asked_end)
     return (local if is_here else starter), starter.completed(job)
-
-
-def with_options(starter: Starter, job: Allocation, options: tuple[str, ...]) -> Allocation:
-    """Return the allocation with a person's own options for the starter's program. Raises UsageError."""
-    if options and not starter.takes_options:
-        raise UsageError("a starter that takes options, which is srun", starter.help, "leaving --start-option out")
-    return job._replace(options=options)

@@ -120,7 +120,7 @@ def test_a_cause_is_reported_once_and_once_it_is_certain() -> None:
     root.quiet(2, 5.0)
     root.suspect([0, 2])
     root.set(CAUSE)
-    assert (root.suspects, root.to_report(), its.failures) == ({2: 5.0}, None, {"a": 0, "b": 1, "c": 0})
+    assert (root.suspects, root.to_report(), its.failures) == ({2}, None, {"a": 0, "b": 1, "c": 0})
     root.alive(2)
     assert [root.to_report(), root.to_report()] == [CAUSE, None]
     root.set(echo := CAUSE._replace(host="c", exception="OSError: Broken pipe"))
@@ -131,11 +131,11 @@ def test_a_cause_is_reported_once_and_once_it_is_certain() -> None:
         root.set(CAUSE._replace(kind=kind))
         assert its.failures == {"a": 0, "b": int(kind == "ended"), "c": 0}
     root.suspect([2])
-    assert root.suspects == {}  # it is not quiet any more
+    assert not root.suspects  # it is not quiet any more
     root.quiet(0, 6.0)
     root.suspect([0])
     root.reset()
-    assert (root.cause, root.to_report(), root.suspects) == (None, None, {})
+    assert (root.cause, root.to_report(), root.suspects) == (None, None, set())
 
 
 def test_the_fourth_failure_of_one_kind_is_the_same_again() -> None:

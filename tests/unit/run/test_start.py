@@ -152,7 +152,7 @@ def test_what_cannot_be_run_is_refused(asked: Callable[..., Request]) -> None:
             asked(str(settings.pop("line", "true")), options, environ, **settings)
 
 
-ROSTER = tuple(Member(n, host, f"10.0.0.{n + 1}", 1) for n, host in enumerate("aab"))
+ROSTER = tuple(Member(n, host, f"10.0.0.{n + 1}", 1) for n, host in enumerate(("a", "a", "a.2")))
 
 
 def view(rank: int, size: int = 3) -> View:
@@ -167,7 +167,7 @@ def test_the_first_member_runs_what_the_others_are_agents_of(monkeypatch: pytest
     monkeypatch.setattr(agent, "become_program", lambda *how: asked.append(how) or sys.exit())
     assert start.run_together(("true",), spec, view(0), ("--id=7",)) == 5
     (request,) = asked
-    hosts, agreed, starter = ("a", "a.2", "b"), request.agreed, request.starter
+    hosts, agreed, starter = ("a", "a.2", "a.2.2"), request.agreed, request.starter
     plan, job = Plan(hosts, (1, 1, 1), 3, 3, grace_s=28.0, join_s=99.0), Allocation(hosts, (1, 1, 1), own="a")
     expected = Request(plan, starter, job, ("true",), ("--id=7",), spec.settings)
     assert request == expected._replace(id="7", agreed=agreed, keys=(KEY.encode(),))
@@ -178,7 +178,7 @@ def test_the_first_member_runs_what_the_others_are_agents_of(monkeypatch: pytest
     with pytest.raises(SystemExit):
         start.run_together(("true",), spec, view(2), ())
     program, options, environ = asked[1]
-    assert (program, options) == ("agent", agent.Options(host="b", local="0"))
+    assert (program, options) == ("agent", agent.Options(host="a.2.2", local="0"))
     assert (environ["MINGLE_RUN_ID"], environ[messages.KEY]) == (agreed.run, agreed.key.hex())
     assert environ[messages.AT] == ",".join(f"10.0.0.1 {port}" for port in agreed.ports)
     start.run_together(("true",), spec, view(0, 2), ())  # another world
