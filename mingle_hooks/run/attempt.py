@@ -18,6 +18,9 @@ from mingle_hooks.run.messages import MOST_EXCEPTION, MOST_TAIL, Duration, Ended
 from mingle_hooks.run.starters import Place, places_on
 from mingle_hooks.schedulers.facts import fold
 
+# A time that never comes.
+NEVER = math.inf
+
 
 class Plan(NamedTuple):
     """What a run does; hosts in the order of their ranks, times in seconds from its beginning."""
@@ -165,10 +168,10 @@ class Stopping:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self.request: StopRequest | None = None
-        self.by: float | None = None  # COMMAND may end by itself until then
-        self._warning: float | None = None  # when the warning is due, or was
-        self.limit_at: float | None = None  # when the run has to end by itself
-        self.end_at = math.inf  # the job's own limit, if known: TERM means it from then on
+        self.by = NEVER  # COMMAND may end by itself until then
+        self._warning = NEVER  # when the warning is due, or was
+        self.limit_at = NEVER  # when the run has to end by itself
+        self.end_at = NEVER  # the job's own limit, if known: TERM means it from then on
         self.is_hurried = self.was_warned = self._warned_by_clock = False
 
     def begin(self, now: float) -> None:
@@ -188,10 +191,9 @@ class Stopping:
         return self.was_warned and (self.request is None or self.request.status not in by_people)
 
     @property
-    def due(self) -> float | None:
+    def due(self) -> float:
         """Return when something is to be done at the latest."""
-        warning, limit = None if self.was_warned else self._warning, None if self.request else self.limit_at
-        return earliest(self.by, warning, limit)
+        return min(self.by, NEVER if self.was_warned else self._warning, NEVER if self.request else self.limit_at)
 
     def is_limit(self, number: int, now: float) -> bool:
         """Return whether a signal is the scheduler's at the time limit: TERM after the warning, or at the job's end."""
@@ -207,14 +209,14 @@ class Stopping:
 
     def is_warning_due(self, now: float) -> bool:
         """Return True once, when the warning is due."""
-        if self.was_warned or not is_past(self._warning, now):
+        if self.was_warned or now < self._warning:
             return False
         self.was_warned = self._warned_by_clock = True
         return True
 
     def is_warning(self, number: int, now: float) -> bool:
         """Return whether a signal is the warning; one that otherwise ends the run counts only near its time."""
-        is_late = math.isinf(self.end_at) or now > self.end_at - LONGEST_WARNING_S
+        is_late = self.end_at == NEVER or now > self.end_at - LONGEST_WARNING_S
         may_warn = self._is_near(now) or (number not in ENDS and is_late)
         is_warning = number == self._plan.warn_signal and may_warn
         self.was_warned = self.was_warned or is_warning
@@ -225,17 +227,7 @@ class Stopping:
         return self._warned_by_clock and number == self._plan.warn_signal and self._is_near(now)
 
     def _is_near(self, now: float) -> bool:
-        return self._warning is not None and abs(now - self._warning) <= NEAR_S
-
-
-def earliest(*times: float | None) -> float | None:
-    """Return the first of these times; None if there is none."""
-    return min((time for time in times if time is not None), default=None)
-
-
-def is_past(at: float | None, now: float) -> bool:
-    """Return whether a time has come; None never does."""
-    return at is not None and now >= at
+        return abs(now - self._warning) <= NEAR_S
 
 
 # Each signal reaches COMMAND once, wherever and however often it is noticed.
@@ -266,9 +258,9 @@ class Deliveries:
         self._ids = itertools.count(1)
 
     @property
-    def due(self) -> float | None:
-        """Return when the next one is to be sent; None if none waits."""
-        return self._waiting[0].at + self._gather_s if self._waiting else None
+    def due(self) -> float:
+        """Return when the next one is to be sent."""
+        return self._waiting[0].at + self._gather_s if self._waiting else NEVER
 
     def notice(self, number: int, place: int | None, now: float) -> bool:
         """Record a signal; tell whether it is a new one."""
@@ -366,7 +358,7 @@ INFRASTRUCTURE = os.EX_TEMPFAIL
 SIGNALLED = 128
 # Statuses of `mingle exec` before COMMAND begins that another try does not change: all but those of the infrastructure.
 _PASSING = (MissingError.exit_code, NetworkError.exit_code)
-_MISTAKES = {kind.exit_code for kind in (MingleError, *MingleError.__subclasses__())}.difference(_PASSING)
+_MISTAKES = {MingleError.exit_code, *(kind.exit_code for kind in MingleError.__subclasses__())}.difference(_PASSING)
 # What differs between two failures that are the same: numbers and addresses.
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+")
 # The first line about a process, and of a thread's stack.

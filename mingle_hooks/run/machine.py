@@ -5,14 +5,13 @@ It has no sockets and no clock: the caller passes each event with its time, and 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 from mingle_hooks.rendezvous import report
 from mingle_hooks.rendezvous.messages import Durations
 from mingle_hooks.run import attempt, messages
-from mingle_hooks.run.attempt import Cause, Plan
+from mingle_hooks.run.attempt import NEVER, Cause, Plan
 
 # Events. A place is named by its number.
 
@@ -181,10 +180,10 @@ class Stall:
         self._is_held = False  # output is not read, as the run's own reader does not read
 
     @property
-    def due(self) -> float | None:
-        """Return when the attempt counts as stalled; None while the clock stands."""
+    def due(self) -> float:
+        """Return when the attempt counts as stalled: never while the clock stands."""
         if self._after_s is None or self.since is None or self._is_held:
-            return None
+            return NEVER
         return self.since + self._after_s
 
     def wrote(self, now: float) -> None:
@@ -234,19 +233,19 @@ class Machine:
         self._dumping: set[int] = set()  # places whose stacks are awaited
         self._deliveries = attempt.Deliveries(reaches=plan.signals_reach_command)
         self._began = 0.0  # the attempt; before the first, the run
-        self._until: float | None = None  # when the phase is over in any case
-        self._settle: float | None = None  # when an attempt begins without the hosts that may still come
-        self._call_again_at: float | None = None  # when hosts that could not be reached are called again
+        self._until = NEVER  # when the phase is over in any case
+        self._settle = NEVER  # when an attempt begins without the hosts that may still come
+        self._call_again_at = NEVER  # when hosts that could not be reached are called again
         self._backoff_s = BACKOFF_S
         self._actions: list[Action] = []
 
     @property
-    def due(self) -> float | None:
+    def due(self) -> float:
         """Return when Time has to come at the latest."""
         if self.phase == "over":
-            return None
+            return NEVER
         of_phase = (self._until, self._settle, self._call_again_at, self._stall_due())
-        return attempt.earliest(*of_phase, self._deliveries.due, self.stopping.due)
+        return min(*of_phase, self._deliveries.due, self.stopping.due)
 
     @property
     def is_ending(self) -> bool:
@@ -331,7 +330,7 @@ class Machine:
     # Gathering.
 
     def _call(self, hosts: tuple[str, ...], now: float) -> None:
-        self.phase, self._until, self._settle = "gathering", now + self.plan.join_s, None
+        self.phase, self._until, self._settle = "gathering", now + self.plan.join_s, NEVER
         self._backoff_s = BACKOFF_S
         will_be_here = {*hosts, *self.roster.here()}
         forming = [host for host in self.plan.hosts if host in will_be_here]
@@ -339,7 +338,7 @@ class Machine:
         self._launch(hosts)
 
     def _launch(self, hosts: tuple[str, ...]) -> None:
-        self._call_again_at = None
+        self._call_again_at = NEVER
         if hosts:
             self.roster.call(hosts)
             self._actions.append(Launch(hosts))
@@ -364,7 +363,7 @@ class Machine:
         missing = self._missing()
         if self.attempt < 0 or not missing:
             self._absent(now)
-        elif self._call_again_at is None:
+        elif self._call_again_at == NEVER:
             if self._backoff_s == BACKOFF_S:
                 self._report("missing", hosts=list(missing), within_s=self.plan.join_s)
             self._call_again_at = now + self._backoff_s
@@ -381,7 +380,7 @@ class Machine:
             self._wait_for_missing(now)
         elif len(here) >= plan.least:
             window_s = min(ORDER_S, plan.window_s) if len(here) >= plan.most else plan.window_s
-            self._settle = min(self._settle or math.inf, now + window_s)
+            self._settle = min(self._settle, now + window_s)
 
     def _gathered_late(self, now: float) -> None:
         """Begin with the hosts that are here, if they are enough; the others are given up."""
@@ -412,7 +411,7 @@ class Machine:
     def _start(self, here: list[str], now: float) -> None:
         self.attempt += 1
         self._order = attempt.rank_hosts(self._order, here, self.plan.most)
-        self.phase, self._until, self._settle, self._began = "running", None, None, now
+        self.phase, self._until, self._settle, self._began = "running", NEVER, NEVER, now
         self.root_cause.reset()
         self._formed.clear()
         self.stall.since = None
@@ -487,7 +486,7 @@ class Machine:
     def _dump(self, now: float) -> None:
         """Report a stall, and get all stacks before the end."""
         self.root_cause.set(Cause("stalled", self._order[0], None, now - self._began, silent_s=self.plan.stall_s))
-        self.phase, self._until, self.stopping.by = "dumping", now + STACKS_S, None
+        self.phase, self._until, self.stopping.by = "dumping", now + STACKS_S, NEVER
         self._dumping = {*self.roster.busy()}
         self._send_busy(messages.Dump(self.attempt, int(DUMP_S * 1000)))
 
@@ -540,7 +539,7 @@ class Machine:
     # The end of an attempt, and of the run.
 
     def _end(self, grace_s: float, now: float) -> None:
-        self.phase, self._until, self.stopping.by = "ending", now + grace_s + CLEAN_S, None
+        self.phase, self._until, self.stopping.by = "ending", now + grace_s + CLEAN_S, NEVER
         self._send_busy(messages.End(self.attempt, int(grace_s * 1000)))
         self._cleaned(now)
 
@@ -615,22 +614,22 @@ class Machine:
         if self.stopping.is_warning_due(now):
             self._report("warned", number=self.plan.warn_signal)
             self._deliveries.notice(self.plan.warn_signal, None, now)
-        if attempt.is_past(self.stopping.limit_at, now):
+        if now >= self.stopping.limit_at:
             self._stop(attempt.TERM, now, attempt.INFRASTRUCTURE, why="its time limit is near")
         self._deliver(now)
-        if attempt.is_past(self._stall_due(), now):
+        if now >= self._stall_due():
             self._dump(now)
-        if attempt.is_past(self.stopping.by, now):
-            request, self.stopping.by = self.stopping.request, None
+        if now >= self.stopping.by:
+            request, self.stopping.by = self.stopping.request, NEVER
             if self.phase == "running":
                 self._end(SHORT_GRACE_S if request is not None and request.number == attempt.INT else AT_ONCE_S, now)
-        if attempt.is_past(self._call_again_at, now):
+        if now >= self._call_again_at:
             self._launch(self._missing() if self.phase == "gathering" else ())
-        if attempt.is_past(self._settle, now):
-            self._settle = None
+        if now >= self._settle:
+            self._settle = NEVER
             if self.phase == "gathering" and len(here := self.roster.here()) >= self.plan.least:
                 self._start(here, now)
-        if attempt.is_past(self._until, now):
+        if now >= self._until:
             self._is_late(now)
         self._report_cause()
 
@@ -638,8 +637,8 @@ class Machine:
         """Let no wait end because nobody could do anything: agents may have been stopped with the runner."""
         if self.stall.since is not None:  # and not now: a runner that is often late would never see one
             self.stall.since = min(self.stall.since + stopped_s, now)
-        self._until = self._until and self._until + stopped_s
-        self.stopping.by = self.stopping.by and self.stopping.by + stopped_s
+        self._until += stopped_s
+        self.stopping.by += stopped_s
 
     def _is_late(self, now: float) -> None:
         """End a phase that has lasted as long as it may."""
@@ -653,8 +652,8 @@ class Machine:
             for host in self.roster.lost_hosts():
                 self._swept(host, is_clean=False, now=now)
 
-    def _stall_due(self) -> float | None:
-        return self.stall.due if self.phase == "running" and self.stopping.request is None else None
+    def _stall_due(self) -> float:
+        return self.stall.due if self.phase == "running" and self.stopping.request is None else NEVER
 
     def _deliver(self, now: float) -> None:
         for one in self._deliveries.ready(now):

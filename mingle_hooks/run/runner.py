@@ -496,8 +496,7 @@ class Runner:
         if not self.machine.roster.count["called"]:
             self._launching.forget_file()
         self._timer.cancel()
-        due = self.machine.due
-        if due is not None:
+        if (due := self.machine.due) != attempt.NEVER:
             self._timer = self._loop.after(max(due - self._loop.clock(), 0.0), lambda: self._take(machine.Time()))
 
     def _do(self, action: machine.Action) -> None:  # noqa: C901 - a branch for each action

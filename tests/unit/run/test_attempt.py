@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mingle_hooks.run import attempt
-from mingle_hooks.run.attempt import Cause, Deliveries, Plan, RootCause, Roster, Stopping, StopRequest
+from mingle_hooks.run.attempt import NEVER, Cause, Deliveries, Plan, RootCause, Roster, Stopping, StopRequest
 from mingle_hooks.run.messages import Ended
 
 HUP, INT, USR1, TERM = 1, 2, 10, 15
@@ -65,9 +65,9 @@ def test_the_warning_and_the_limit_are_due_once() -> None:
     assert repeated == [True, False, False]
     assert (its.due, its.limit_at) == (86_485, 86_485)
     its.stop(TERM, 86_485)
-    assert its.due is None
+    assert its.due == NEVER
     its.by = 7.0
-    assert (its.due, stopping(FOREVER).due, stopping(FOREVER).end_at) == (7.0, None, float("inf"))
+    assert (its.due, stopping(FOREVER).due, stopping(FOREVER).end_at) == (7.0, NEVER, NEVER)
 
 
 def test_a_signal_is_the_warning_near_its_time_or_if_it_ends_nothing() -> None:
@@ -106,8 +106,8 @@ def test_a_signal_that_hosts_notice_at_different_times_is_one() -> None:
     noticed = [its.notice(USR1, 0, 10.0), its.notice(USR1, 2, 10.125), its.notice(TERM, None, 10.125)]
     assert (noticed, its.due, its.ready(10.125)) == ([True, False, True], 10.25, [])
     assert (its.ready(10.25), its.due) == ([(1, USR1, 10.0, {0, 2})], 10.375)
-    assert (its.ready(11), its.due, its.ready(11)) == ([(2, TERM, 10.125, set())], None, [])
-    assert [its.notice(USR1, 1, 11.9), its.due, its.notice(USR1, 1, 12.0), its.due] == [False, None, True, 12.25]
+    assert (its.ready(11), its.due, its.ready(11)) == ([(2, TERM, 10.125, set())], NEVER, [])
+    assert [its.notice(USR1, 1, 11.9), its.due, its.notice(USR1, 1, 12.0), its.due] == [False, NEVER, True, 12.25]
     assert its.ready(20) == [(3, USR1, 12.0, {1})]
     alone = Deliveries(reaches=False)
     assert (alone.notice(TERM, 0, 10.0), alone.due, alone.ready(10.0)) == (True, 10.0, [(1, TERM, 10.0, set())])

@@ -10,7 +10,7 @@ import pytest
 
 from mingle_hooks.rendezvous.wire import parse
 from mingle_hooks.run import attempt, machine, messages
-from mingle_hooks.run.attempt import Cause, Plan, rank_hosts
+from mingle_hooks.run.attempt import NEVER, Cause, Plan, rank_hosts
 from mingle_hooks.run.machine import Action, Begin, Event, Exit, Isolated, Joined, Lost, Noticed, Report, Send, Swept
 from mingle_hooks.run.messages import Dump, End, Signal, Stacks
 from mingle_hooks.run.status import Failure
@@ -42,8 +42,8 @@ class Run:
     def until(self, *kinds: type, most_s: float = 1000.0) -> list[Action]:
         """Let time go by until an action or a message of one of these kinds comes."""
         end = self.now + most_s
-        while (due := self.machine.due) is not None and due <= end:
-            self.now = max(due, self.now)
+        while self.machine.due <= end:
+            self.now = max(self.machine.due, self.now)
             new = self.take(machine.Time())
             if any(isinstance(action.message if isinstance(action, Send) else action, kinds) for action in new):
                 return new
@@ -534,11 +534,11 @@ class Chaos:
                 return
             due = self.run.machine.due
             self.pending.sort(key=lambda row: row[0])
-            if self.pending and (due is None or self.pending[0][0] < due):
+            if self.pending and self.pending[0][0] < due:
                 at, event = self.pending.pop(0)
             else:
-                assert due is not None or self.run.machine.phase == "running", "nothing will ever happen"
-                if due is None:  # COMMAND runs for ever, as nobody said how it ended
+                assert due < NEVER or self.run.machine.phase == "running", "nothing will ever happen"
+                if due == NEVER:  # COMMAND runs for ever, as nobody said how it ended
                     event, at = Noticed(None, TERM), self.run.now
                 else:
                     at, event = due, machine.Time()
@@ -662,7 +662,7 @@ def test_a_run_that_stops_is_not_stalled() -> None:
     run.take(Noticed(None, INT))
     run.take(machine.Time(), after_s=70.0)
     assert not run.sent(Dump)
-    assert run.machine.due is None or run.machine.due > run.now
+    assert run.machine.due > run.now
 
 
 def test_the_time_for_which_the_runner_was_stopped_counts_for_no_wait() -> None:
@@ -679,7 +679,7 @@ def test_the_time_for_which_the_runner_was_stopped_counts_for_no_wait() -> None:
 def test_without_the_option_there_is_no_stall() -> None:
     run = started()
     run.take(*all_formed())
-    assert run.machine.due is None
+    assert run.machine.due == NEVER
 
 
 def test_the_clock_of_a_stall() -> None:
@@ -695,7 +695,7 @@ def test_the_clock_of_a_stall() -> None:
     ):
         step()
         due.append(stall.due)
-    assert due == [None, 20.0, 22.0, None, 510.0, None]
+    assert due == [NEVER, 20.0, 22.0, NEVER, 510.0, NEVER]
 
 
 @pytest.mark.parametrize("head", ['Thread {} (idle): "T{}"', "Thread 0x{} (most recent call first):  # {}"])
