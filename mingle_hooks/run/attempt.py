@@ -33,9 +33,9 @@ class Plan(NamedTuple):
     grace_s: float = 10.0
     join_s: float = 300.0
     window_s: float = 30.0
-    warn_at_s: float | None = None
-    limit_at_s: float | None = None
-    stall_s: float | None = None  # a stall: no member writes for so long
+    warn_at_s: float = NEVER
+    limit_at_s: float = NEVER
+    stall_s: float = NEVER  # a stall: no member writes for so long
     warn_signal: int = 10
     signals_reach_command: bool = False  # a signal of the scheduler reaches COMMAND as well as its agent
 
@@ -176,13 +176,14 @@ class Stopping:
 
     def begin(self, now: float) -> None:
         """Set the times of the warning and of the end before the limit."""
-        warn_s, limit_s, grace_s = self._plan.warn_at_s, self._plan.limit_at_s, self._plan.grace_s
-        if warn_s is not None:
-            self._warning = now + warn_s
-        if limit_s is not None:
-            usual_s, short_s = limit_s - grace_s - BEFORE_LIMIT_S, limit_s / 2  # COMMAND gets half of a short time
-            self.limit_at = now + max(usual_s, short_s)
-            self.end_at = now + limit_s
+        limit_s = self._plan.limit_at_s
+        usual_s, short_s = (
+            limit_s - self._plan.grace_s - BEFORE_LIMIT_S,
+            limit_s / 2,
+        )  # COMMAND gets half of a short time
+        self._warning = now + self._plan.warn_at_s
+        self.limit_at = now + max(usual_s, short_s)
+        self.end_at = now + limit_s
 
     @property
     def is_cut_short(self) -> bool:

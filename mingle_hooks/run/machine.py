@@ -174,7 +174,7 @@ Action = Launch | Begin | Send | Show | Drop | Sweep | Report | Exit
 class Stall:
     """The clock of --stall: since when no member has written, beginning when a world has formed."""
 
-    def __init__(self, after_s: float | None) -> None:
+    def __init__(self, after_s: float) -> None:
         self._after_s = after_s
         self.since: float | None = None  # None outside of an attempt that runs
         self._is_held = False  # output is not read, as the run's own reader does not read
@@ -182,9 +182,7 @@ class Stall:
     @property
     def due(self) -> float:
         """Return when the attempt counts as stalled: never while the clock stands."""
-        if self._after_s is None or self.since is None or self._is_held:
-            return NEVER
-        return self.since + self._after_s
+        return NEVER if self.since is None or self._is_held else self.since + self._after_s
 
     def wrote(self, now: float) -> None:
         """Start the clock anew, because a member has written."""

@@ -27,7 +27,7 @@ from mingle_hooks.rendezvous.member import MemberSpec
 from mingle_hooks.rendezvous.messages import View
 from mingle_hooks.rendezvous.wire import Secret
 from mingle_hooks.run import messages, processes, starters
-from mingle_hooks.run.attempt import Plan
+from mingle_hooks.run.attempt import NEVER, Plan
 from mingle_hooks.run.launching import Agreed, Launching
 from mingle_hooks.run.starters import Allocation, Starter
 from mingle_hooks.schedulers.detect import detect
@@ -208,12 +208,12 @@ def _of_job(options: Options, hosts: int) -> Options:
 
 def _plan(options: Options, loaded: Settings, starter: Starter, job: Allocation) -> Plan:
     least, most = _counts(options, len(job.hosts))
-    limit = option_seconds(options.limit, "--limit", None)
-    warn = option_seconds(options.warn, "--warn", None)
-    if limit is None and warn is not None:
+    limit_s = option_seconds(options.limit, "--limit", NEVER)
+    warn_s = option_seconds(options.warn, "--warn", NEVER)
+    if limit_s == NEVER != warn_s:
         if job.end is None:
             raise UsageError("a time limit to warn about", "none from the scheduler", "--limit 4h")
-        limit = job.end - time.time()
+        limit_s = job.end - time.time()
     name = options.warn_signal.upper().removeprefix("SIG")
     if name not in _WARNINGS:
         raise UsageError(f"a signal: {', '.join(_WARNINGS)}", options.warn_signal, "--warn-signal USR1")
@@ -226,19 +226,18 @@ def _plan(options: Options, loaded: Settings, starter: Starter, job: Allocation)
         grace_s=option_seconds(options.grace, "--grace", job.grace_s),
         join_s=loaded.timeout,
         window_s=option_seconds(options.window, "--window", 30.0),
-        warn_at_s=None if limit is None or warn is None else max(limit - warn, 0.0),
-        limit_at_s=limit,
-        stall_s=option_seconds(options.stall, "--stall", None),
+        warn_at_s=NEVER if warn_s == NEVER else max(limit_s - warn_s, 0.0),
+        limit_at_s=limit_s,
+        stall_s=option_seconds(options.stall, "--stall", NEVER),
         warn_signal=int(getattr(signal, f"SIG{name}")),
         signals_reach_command=starter.signals_reach_command,
     )
 
 
-_Default = TypeVar("_Default", float, None)
 _Value = TypeVar("_Value")
 
 
-def option_seconds(text: str | None, option: str, default: _Default) -> float | _Default:
+def option_seconds(text: str | None, option: str, default: float) -> float:
     """Return an option's time in seconds. Raises UsageError, which names the option."""
     return default if text is None else _read(values.seconds, text, option)
 

@@ -76,13 +76,13 @@ def test_a_signal_is_the_warning_near_its_time_or_if_it_ends_nothing() -> None:
         (LIMITED, USR1, times[2:]),
         (LIMITED, TERM, ()),
         (LIMITED._replace(warn_signal=TERM), TERM, (86_040, 86_160)),
-        (LIMITED._replace(warn_signal=HUP, warn_at_s=None), HUP, ()),
+        (LIMITED._replace(warn_signal=HUP, warn_at_s=NEVER), HUP, ()),
         (FOREVER, USR1, times),
     ):
         for at in times:
             its = stopping(plan)
             assert its.is_warning(number, at) is its.was_warned is (at in warnings)
-            assert its.is_warning_due(99_999) is (plan.warn_at_s is not None and at not in warnings)
+            assert its.is_warning_due(99_999) is (plan.warn_at_s < NEVER and at not in warnings)
 
 
 @pytest.mark.parametrize("was_warned", [False, True])

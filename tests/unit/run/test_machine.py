@@ -478,9 +478,9 @@ class Chaos:
             most=dice.randint(least, hosts),
             restarts=dice.randint(0, 4),
             signals_reach_command=dice.random() < 0.5,
-            warn_at_s=dice.choice([None, 50.0]),
-            limit_at_s=dice.choice([None, 200.0]),
-            stall_s=dice.choice([None, 10.0, 30.0]),
+            warn_at_s=dice.choice([NEVER, 50.0]),
+            limit_at_s=dice.choice([NEVER, 200.0]),
+            stall_s=dice.choice([NEVER, 10.0, 30.0]),
         )
         self.run = Run(self.plan)
         self.pending: list[tuple[float, Event]] = []

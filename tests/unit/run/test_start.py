@@ -17,7 +17,7 @@ from mingle_hooks.job import member_spec
 from mingle_hooks.net.addresses import hostname
 from mingle_hooks.rendezvous.messages import Assignment, Member, View, World
 from mingle_hooks.run import agent, messages, start, starters
-from mingle_hooks.run.attempt import Plan
+from mingle_hooks.run.attempt import NEVER, Plan
 from mingle_hooks.run.messages import Silence
 from mingle_hooks.run.start import Options, Request
 from mingle_hooks.run.starters import Allocation
@@ -67,11 +67,11 @@ def test_silence_is_a_hosts_and_a_processs() -> None:
 
 def test_the_limit_is_the_users_or_if_there_is_a_warning_the_schedulers() -> None:
     for options, end_s, expected in (
-        (Options(), None, (None, None)),
-        (Options(limit="60"), None, (None, 60.0)),
+        (Options(), None, (NEVER, NEVER)),
+        (Options(limit="60"), None, (NEVER, 60.0)),
         (Options(limit="60", warn="50"), 90, (10.0, 60.0)),
         (Options(limit="60", warn="70"), None, (0.0, 60.0)),
-        (Options(), 90, (None, None)),
+        (Options(), 90, (NEVER, NEVER)),
         (Options(warn="50"), 90, (40.0, 90.0)),
     ):
         job = starters.Allocation(("a",), (1,), end=None if end_s is None else int(time.time()) + end_s)
