@@ -18,7 +18,7 @@ from mingle_hooks.files import toml
 from mingle_hooks.run import starters
 from mingle_hooks.run.starters import Allocation, Launch
 from mingle_hooks.schedulers.detect import detect
-from mingle_hooks.schedulers.facts import JobFacts, expand
+from mingle_hooks.schedulers.facts import JobFacts
 
 
 def recorded(name: str) -> dict[str, str]:
@@ -241,14 +241,6 @@ def test_gpus_that_hosts_share_unevenly_are_refused(here: str) -> None:
 def test_a_host_of_no_job_is_refused() -> None:
     with pytest.raises(UsageError, match=r"a host of the job.*node9"):
         starters.slurm(Allocation(("node1",), (1,)), ("node9",), PROGRAM)
-
-
-def test_a_thousand_hosts_are_a_short_word() -> None:
-    hosts = tuple(f"rack{n // 32}n{n % 32:02}" for n in range(1024))
-    (launch,) = starters.slurm(Allocation(hosts, (1,) * 1024), hosts, PROGRAM)
-    word = next(word for word in launch.argv if word.startswith("--nodelist="))
-    assert len(word) < 1024
-    assert expand(word.removeprefix("--nodelist=")) == hosts
 
 
 @pytest.mark.parametrize(("plugins", "binds"), [("task/none", False), ("task/affinity,task/cgroup", True)])
