@@ -91,7 +91,7 @@ def plan_request(
     if launcher is not None and is_of_job and not loaded.alone:
         launchers.check_processes(launcher.name, command[end:], facts.nodes)
     if is_of_job or loaded.alone:
-        starter, job = _here()
+        starter, job = _here_in_job(facts, users)
     else:
         starter, job = plan_hosts(facts, users, options.hosts, is_per_task=loaded.scope == "task")
     if options.start_option and not starter.takes_options:
@@ -176,6 +176,17 @@ def _here() -> tuple[Starter, Allocation]:
     """Return the starter of one agent on this host."""
     name = hostname()
     return starters.TABLE[0], Allocation((name,), (1,), own=name)
+
+
+def _here_in_job(facts: JobFacts, environ: Mapping[str, str]) -> tuple[Starter, Allocation]:
+    """Return the same where this is a job's script: its scheduler still ends it, as it ends others."""
+    starter, job = _here()
+    try:
+        its, whole = starters.find(facts, environ)
+    except FactsError:  # no job, or not its script
+        return starter, job
+    here = whole._replace(hosts=job.hosts, slots=job.slots, own=job.own)
+    return starter._replace(asked_end=its.asked_end), here
 
 
 def _counts(options: Options, hosts: int) -> tuple[int, int]:

@@ -109,6 +109,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Requ
 
 
 FOUR = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "4", "SLURM_JOB_NODELIST": "n[1-4]"}
+ENDING = {**FOUR, "SLURM_JOB_END_TIME": str(2**31)}
 
 
 def test_what_is_asked_for_is_a_request(asked: Callable[..., Request]) -> None:
@@ -126,6 +127,9 @@ def test_what_is_asked_for_is_a_request(asked: Callable[..., Request]) -> None:
     assert mpi.exec_options == ("--quiet", "--verbatim")
     whole = asked("mpirun -n 4 true", Options(), FOUR | {"MINGLE_NODES": "4"})  # not of agents: there is one
     assert (whole.plan.hosts, whole.plan.least, whole.plan.most) == (here, 1, 1)
+    for job in (asked("mpirun -n 4 true", Options(warn="60"), ENDING), asked("true", Options(), ENDING, alone=True)):
+        assert (job.job.job_id, job.job.end, job.plan.grace_s, job.starter.name) == ("7", 2**31, 28.0, "local")
+        assert job.starter.asked_end == starters._BY_NAME["slurm"].asked_end
     verbatim = asked("mpirun -n 2 true", two, verbatim=True)
     assert (verbatim.plan.hosts, verbatim.is_of_job, verbatim.exec_options) == (("a", "b"), False, ("--verbatim",))
     for nodes in (None, "1"):
