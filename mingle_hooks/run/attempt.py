@@ -165,25 +165,16 @@ class StopRequest(NamedTuple):
 class Stopping:
     """Holds the first request to stop, and when the warning, the limit and the end of the grace are due."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, now: float) -> None:
         self._plan = plan
         self.request: StopRequest | None = None
         self.by = NEVER  # COMMAND may end by itself until then
-        self._warning = NEVER  # when the warning is due, or was
-        self.limit_at = NEVER  # when the run has to end by itself
-        self.end_at = NEVER  # the job's own limit, if known: TERM means it from then on
+        self._warning = now + plan.warn_at_s  # when the warning is due, or was
+        limit_s = plan.limit_at_s
+        # When the run has to end by itself: COMMAND gets half of a short time.
+        self.limit_at = now + max(limit_s - plan.grace_s - BEFORE_LIMIT_S, limit_s / 2)
+        self.end_at = now + limit_s  # the job's own limit, if known: TERM means it from then on
         self.is_hurried = self.was_warned = self._warned_by_clock = False
-
-    def begin(self, now: float) -> None:
-        """Set the times of the warning and of the end before the limit."""
-        limit_s = self._plan.limit_at_s
-        usual_s, short_s = (
-            limit_s - self._plan.grace_s - BEFORE_LIMIT_S,
-            limit_s / 2,
-        )  # COMMAND gets half of a short time
-        self._warning = now + self._plan.warn_at_s
-        self.limit_at = now + max(usual_s, short_s)
-        self.end_at = now + limit_s
 
     @property
     def is_cut_short(self) -> bool:

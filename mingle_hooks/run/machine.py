@@ -30,9 +30,8 @@ class Received(NamedTuple):
 
 
 class Noticed(NamedTuple):
-    """A signal reached the agent at a place, or the runner itself (None)."""
+    """A signal reached the runner itself."""
 
-    place: int | None
     number: int
 
 
@@ -213,9 +212,9 @@ AT_ONCE_S, SHORT_GRACE_S = 0.0, 2.0
 
 
 class Machine:
-    """One run: call `begin` once, then `take` for each event."""
+    """One run, which begins now: call `begin` once, then `take` for each event."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, now: float) -> None:
         self.plan = plan
         self.roster = attempt.Roster(plan)
         self.root_cause = attempt.RootCause(self.roster)
@@ -225,12 +224,12 @@ class Machine:
         self.ranks: dict[int, int] = {}  # place -> rank among the attempt's places
         self._formed: dict[int, tuple[float, tuple[int, ...]]] = {}  # place -> when, and the member's phases
         self.had_world = False  # in any attempt
-        self.stopping = attempt.Stopping(plan)
+        self.stopping = attempt.Stopping(plan, now)
         self._had_failed = False  # the attempt, before the request to stop
         self.stall = Stall(plan.stall_s)
         self._dumping: set[int] = set()  # places whose stacks are awaited
         self._deliveries = attempt.Deliveries(reaches=plan.signals_reach_command)
-        self._began = 0.0  # the attempt; before the first, the run
+        self._began = now  # the attempt; before the first, the run
         self._until = NEVER  # when the phase is over in any case
         self._settle = NEVER  # when an attempt begins without the hosts that may still come
         self._call_again_at = NEVER  # when hosts that could not be reached are called again
@@ -254,17 +253,15 @@ class Machine:
         """Return whether the attempt's world has formed, at one place or at all."""
         return len(self._formed) == len(self.ranks) if place is None else place in self._formed
 
-    def begin(self, now: float) -> list[Action]:
-        """Begin the run."""
-        self._began = now
-        self.stopping.begin(now)
-        self._call(self.plan.hosts, now)
+    def begin(self) -> list[Action]:
+        """Return the first actions."""
+        self._call(self.plan.hosts, self._began)
         return self._taken()
 
     def take(self, event: Event, now: float) -> list[Action]:  # noqa: C901, PLR0912 - a branch for each event
         """Take an event; return the actions that it leads to."""
         if self.phase == "over":  # only the rest of its output is awaited
-            is_own = isinstance(event, Noticed) and event.place is None and event.number in attempt.ENDS
+            is_own = isinstance(event, Noticed) and event.number in attempt.ENDS
             return [Exit(self._status(), at_once=True)] if is_own or isinstance(event, Hurry | Killed) else []
         match event:
             case Received(place, message):
@@ -275,8 +272,8 @@ class Machine:
                     self.roster.put(place, "idle")
                     if self.roster.is_whole(self.roster.host(place), "idle") or not self.roster.count["called"]:
                         self._gathered(now)
-            case Noticed(place, number):
-                self._noticed(place, number, now)
+            case Noticed(number):
+                self._noticed(None, number, now)
             case Quiet(place):
                 self.root_cause.quiet(place, now)
             case Alive(place):

@@ -377,7 +377,7 @@ class Runner:
         self._hub.on_event, self._hub.on_output = self._take, self._wrote
         launching.on_output = self._show_output
         launching.on_end = lambda hosts, _status, output: self._take(machine.StarterEnded(hosts, output))
-        self.machine = Machine(request.plan)
+        self.machine = Machine(request.plan, loop.clock())
         self._state = RunState(self.machine)
         self._writer: StatusWriter | None = None
         self._killers: KillListener | None = None
@@ -388,7 +388,7 @@ class Runner:
     def begin(self, signals: int) -> None:
         """Read signals from a pipe, and await the agents, which `run_command` has started."""
         self._loop.watch(FileIO(signals, closefd=False), READ, lambda _events: self._signalled(signals))
-        first = self.machine.begin(self._loop.clock())
+        first = self.machine.begin()
         self._act([action for action in first if not isinstance(action, machine.Launch)])
         # Schedulers give a job's shell its script on stdin.
         if self._request.job.job_id is None and processes.has_input():
@@ -461,7 +461,7 @@ class Runner:
             if number == signal.SIGCHLD:
                 self._processes.poll()
             else:
-                self._take(machine.Noticed(None, number))
+                self._take(machine.Noticed(number))
 
     def _wrote(self, place: int, kind: int, data: bytes) -> None:
         if kind == DRAINED:

@@ -51,9 +51,7 @@ FOREVER = Plan(("a",), (1,), 1, 1)
 
 
 def stopping(plan: Plan = LIMITED) -> Stopping:
-    made = Stopping(plan)
-    made.begin(100.0)
-    return made
+    return Stopping(plan, 100.0)
 
 
 def test_the_warning_and_the_limit_are_due_once() -> None:

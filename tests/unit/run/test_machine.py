@@ -29,8 +29,8 @@ class Run:
     """A machine, and the actions that it has returned."""
 
     def __init__(self, plan: Plan) -> None:
-        self.machine, self.now = machine.Machine(plan), 100.0
-        self.actions: list[Action] = self.machine.begin(self.now)
+        self.machine, self.now = machine.Machine(plan, 100.0), 100.0
+        self.actions: list[Action] = self.machine.begin()
 
     def take(self, *events: Event, after_s: float = 0.0) -> list[Action]:
         """Hand events over, and return the actions that follow."""
@@ -99,6 +99,11 @@ def ended(place: int, status: int = 0, attempt: int = 0, **fields: Any) -> machi
 def clean(place: int, attempt: int = 0) -> machine.Received:
     """Return that nothing of an attempt is left at a place."""
     return machine.Received(place, messages.Clean(attempt, 0))
+
+
+def noticed(place: int, number: int = USR1) -> machine.Received:
+    """Return that a signal has reached a place."""
+    return machine.Received(place, messages.Noticed(number))
 
 
 def formed(place: int, attempt: int = 0, nodes: int = 3, spent: tuple[int, ...] = ()) -> machine.Received:
@@ -199,8 +204,8 @@ LATE = [Lost(2, 15.0), Swept("c", is_clean=False)]
         # The runner's own host was cut off, and not the first host that it misses.
         ([Isolated("a", 15.0), Lost(1, 15.0), *over([0]), *LATE, Swept("b", is_clean=True)], 75, ["isolated a"]),
         # A request to stop changes the status of a host's failure, which may be tried again, and not of a program's.
-        ([Lost(2, None), Noticed(None, TERM), *over([0, 1]), Swept("c", is_clean=True)], 143, ["gone c"]),
-        ([Lost(2, None), ended(0, 143), clean(0), *DONE, Noticed(None, INT), *LATE], 130, ["gone c"]),
+        ([Lost(2, None), Noticed(TERM), *over([0, 1]), Swept("c", is_clean=True)], 143, ["gone c"]),
+        ([Lost(2, None), ended(0, 143), clean(0), *DONE, Noticed(INT), *LATE], 130, ["gone c"]),
     ],
 )
 def test_each_cause_has_its_status_and_is_reported_once(events: list[Event], status: int, causes: list[str]) -> None:
@@ -248,6 +253,11 @@ def test_a_host_that_is_lost_is_swept_before_the_end(*, is_swept: bool) -> None:
     else:
         run.until(Exit, most_s=10)
     assert (run.status(), run.reports("unreached")) == (75, [] if is_swept else [{"host": "c", "attempt": 0}])
+
+
+def test_an_agent_that_is_stopped_is_only_reported() -> None:
+    (paused,) = started().take(machine.Paused(2, 15.5))
+    assert paused == Report("paused", {"host": "c", "local": 0, "rank": 2, "silent_s": 15.5, "attempt": 0})
 
 
 def lost_and_away(**options: Any) -> Run:
@@ -299,7 +309,7 @@ def test_a_lost_host_that_stays_away_ends_the_run_at_the_timeout() -> None:
     assert [event["host"] for event in run.reports("absent")] == ["c"]
     assert [cause["kind"] for cause in run.reports("failed")] == ["silent"]
     stopped = lost_and_away()
-    stopped.take(Noticed(None, INT), after_s=0.5)
+    stopped.take(Noticed(INT), after_s=0.5)
     assert stopped.status() == 130
 
 
@@ -316,18 +326,18 @@ def test_an_agent_that_never_comes_is_named() -> None:
 
 def test_ctrl_c_reaches_each_place_once_a_second_ends_and_a_third_leaves_at_once() -> None:
     run = started(grace_s=10)
-    new = run.take(Noticed(None, INT))
+    new = run.take(Noticed(INT))
     assert sent(new, Signal) == [Send(place, Signal(1, INT)) for place in range(3)]
     assert not run.sent(End)
-    new = run.take(Noticed(None, INT), after_s=1)
+    new = run.take(Noticed(INT), after_s=1)
     assert sent(new, End) == [Send(place, End(0, 0)) for place in range(3)]
-    assert run.take(Noticed(None, INT)) == [Exit(130, at_once=True)]
+    assert run.take(Noticed(INT)) == [Exit(130, at_once=True)]
 
 
 @pytest.mark.parametrize(("number", "status"), [(INT, 130), (TERM, 143), (HUP, 129)])
 def test_a_request_to_stop_gives_the_status_after_the_grace(number: int, status: int) -> None:
     run = started(grace_s=10, restarts=5)
-    run.take(Noticed(None, number))
+    run.take(Noticed(number))
     run.take(*over([0], status=1), after_s=3)
     assert not run.sent(End)
     run.until(End, most_s=7)
@@ -338,13 +348,13 @@ def test_a_request_to_stop_gives_the_status_after_the_grace(number: int, status:
 
 def test_a_signal_that_the_scheduler_gave_to_some_reaches_the_others_once() -> None:
     run = started(4, signals_reach_command=True)
-    run.take(Noticed(0, USR1))
-    run.take(Noticed(2, USR1), after_s=0.1)
+    run.take(noticed(0))
+    run.take(noticed(2), after_s=0.1)
     run.until(Signal, most_s=1)
     assert run.sent(Signal) == [Send(1, Signal(1, USR1)), Send(3, Signal(1, USR1))]
-    run.take(Noticed(3, USR1), after_s=0.1)
+    run.take(noticed(3), after_s=0.1)
     assert len(run.sent(Signal)) == 2
-    run.take(Noticed(None, USR1), after_s=30)
+    run.take(Noticed(USR1), after_s=30)
     run.until(Signal, most_s=1)
     assert len(run.sent(Signal)) == 6
     assert not run.sent(End)
@@ -359,7 +369,7 @@ def test_the_schedulers_own_warning_and_ours_are_one() -> None:
         if at > 480:
             run.until(Signal)
         run.now = 100.0 + at
-        run.take(Noticed(None, number))
+        run.take(Noticed(number))
         run.until(Signal, End)
         assert (run.now, run.machine.stopping.was_warned) == (685, True)  # TERM at the limit
         assert [action.message for action in run.sent(Signal)] == [(1, number)] * 3 + [(2, TERM)] * 3
@@ -367,9 +377,7 @@ def test_the_schedulers_own_warning_and_ours_are_one() -> None:
         assert run.status() == 75  # what ends at the limit may be tried again
 
 
-@pytest.mark.parametrize(
-    "stop", [Noticed(None, TERM), Noticed(None, INT), machine.Time(), machine.ReaderGone(), machine.Killed()]
-)
+@pytest.mark.parametrize("stop", [Noticed(TERM), Noticed(INT), machine.Time(), machine.ReaderGone(), machine.Killed()])
 def test_a_stop_in_the_grace_after_a_failure_only_forbids_restarts(stop: Event) -> None:
     """It is no reason to queue a program again that is broken."""
     run = started(grace_s=10, limit_at_s=600, restarts=3)
@@ -506,7 +514,8 @@ class Chaos:
         if self.dice.random() < 0.97:
             self.pending.append((self.run.now + 20 + self.dice.random(), clean(place, attempt)))
         if self.dice.random() < 0.05:
-            self.later(Noticed(self.dice.choice([None, place]), self.dice.choice([INT, USR1, TERM])), 30)
+            number = self.dice.choice([INT, USR1, TERM])
+            self.later(self.dice.choice([Noticed(number), noticed(place, number)]), 30)
 
     def play(self) -> None:
         self.react(self.run.actions)
@@ -520,7 +529,7 @@ class Chaos:
             else:
                 assert due < NEVER or self.run.machine.phase == "running", "nothing will ever happen"
                 if due == NEVER:  # COMMAND runs for ever, as nobody said how it ended
-                    event, at = Noticed(None, TERM), self.run.now
+                    event, at = Noticed(TERM), self.run.now
                 else:
                     at, event = due, machine.Time()
             self.run.now = max(self.run.now, at)
@@ -614,7 +623,7 @@ def test_stacks_that_do_not_come_are_not_waited_for() -> None:
     assert run.status() == 75
 
 
-@pytest.mark.parametrize("event", [machine.Hurry(), Noticed(None, INT)], ids=["hurry", "Ctrl-C"])
+@pytest.mark.parametrize("event", [machine.Hurry(), Noticed(INT)], ids=["hurry", "Ctrl-C"])
 def test_a_request_to_stop_does_not_wait_for_stacks(event: Event) -> None:
     run = stalled()
     run.take(event)
@@ -640,7 +649,7 @@ def test_a_stall_is_restarted_and_counts_against_no_host() -> None:
 def test_a_run_that_stops_is_not_stalled() -> None:
     """Saving may take its time; nor is there anything to do at the old moment."""
     run = running(grace_s=100.0)
-    run.take(Noticed(None, INT))
+    run.take(Noticed(INT))
     run.take(machine.Time(), after_s=70.0)
     assert not run.sent(Dump)
     assert run.machine.due > run.now
@@ -649,7 +658,7 @@ def test_a_run_that_stops_is_not_stalled() -> None:
 def test_the_time_for_which_the_runner_was_stopped_counts_for_no_wait() -> None:
     """Nor is it a stall: all may have been stopped with the runner."""
     run, stopping = running(grace_s=10), running(grace_s=10)
-    stopping.take(Noticed(None, TERM))
+    stopping.take(Noticed(TERM))
     for its, kind, after_s in ((run, Dump, 60), (run, End, machine.STACKS_S), (stopping, End, 10)):
         began = its.now
         assert sent(its.take(machine.Resumed(500.0), after_s=500.0), kind) == []
