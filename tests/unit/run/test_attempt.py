@@ -62,6 +62,7 @@ def test_the_warning_and_the_limit_are_due_once() -> None:
     repeated = [its.is_repeated(number, at) for number, at in ((USR1, 86_160), (USR1, 86_161), (INT, 86_100))]
     assert repeated == [True, False, False]
     assert (its.due, its.limit_at) == (86_485, 86_485)
+    assert stopping(LIMITED._replace(limit_at_s=12)).limit_at == 106  # COMMAND gets half of a short time
     its.stop(TERM, 86_485)
     assert its.due == NEVER
     its.by = 7.0

@@ -387,12 +387,6 @@ def test_a_stop_in_the_grace_after_a_failure_only_forbids_restarts(stop: Event) 
     assert (run.status(), len(run.reports("stopped"))) == (7, 1)
 
 
-def test_command_has_half_of_a_short_time() -> None:
-    run = started(grace_s=10, limit_at_s=12)
-    run.until(Signal)
-    assert run.now == 106
-
-
 @pytest.mark.parametrize(("status", "formed"), [(126, True), (64, False)])
 def test_a_mistake_is_not_tried_again(status: int, *, formed: bool) -> None:
     """There is none of that name, or it is none; its host is as good as the others."""
@@ -664,12 +658,6 @@ def test_the_time_for_which_the_runner_was_stopped_counts_for_no_wait() -> None:
         assert sent(its.take(machine.Resumed(500.0), after_s=500.0), kind) == []
         its.until(kind)
         assert its.now - began == 500 + after_s
-
-
-def test_without_the_option_there_is_no_stall() -> None:
-    run = started()
-    run.take(*all_formed())
-    assert run.machine.due == NEVER
 
 
 @pytest.mark.parametrize("head", ['Thread {} (idle): "T{}"', "Thread 0x{} (most recent call first):  # {}"])

@@ -9,7 +9,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -233,6 +233,16 @@ def test_what_another_put_in_place_of_the_count_is_neither_waited_for_nor_change
     assert (tmp_path / "other").read_bytes() == b""
 
 
+OF_JOB = request()
+
+
+def run_again(line: str, status: int = 75, *, had_world: bool = True, is_cut_short: bool = False) -> int:
+    """Run the line of --again behind a run that has ended so; return the status."""
+    machine = SimpleNamespace(had_world=had_world, stopping=SimpleNamespace(is_cut_short=is_cut_short))
+    ended: Any = SimpleNamespace(status=status, machine=machine)
+    return runner.run_again(OF_JOB._replace(options=Options(again=line)), ended)
+
+
 def test_the_line_of_again_runs_where_trying_again_makes_sense(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -246,32 +256,26 @@ def test_the_line_of_again_runs_where_trying_again_makes_sense(
         (0, True, True, 0, "echo again", (75, "again\n")),
         (75, False, False, 2, "echo again", (75, "again\n")),
         (75, True, False, 3, "echo again", (75, "again\n")),
-        (75, False, False, 3, "echo again", "4 times in a row"),
+        (75, False, False, 3, "echo again", None),
     ):
-        requeues = Requeues(of_job := request()._replace(options=Options(again=line)), os.environ)
+        requeues = Requeues(request(), os.environ)
         requeues.reset()
         assert [requeues.may_go_on() for _ in range(counted)] == [True] * counted
-        machine = SimpleNamespace(had_world=had_world, stopping=SimpleNamespace(is_cut_short=is_cut_short))
-        ended: Any = SimpleNamespace(status=status, machine=machine)
-        if isinstance(expected, tuple):
-            assert (runner.run_again(of_job, ended), capfd.readouterr().out) == expected
-        else:
-            with pytest.raises(MissingError, match=expected):
-                runner.run_again(of_job, ended)
+        with pytest.raises(MissingError, match="4 times in a row") if expected is None else nullcontext():
+            ended = run_again(line, status, had_world=had_world, is_cut_short=is_cut_short)
+            assert (ended, capfd.readouterr().out) == expected
         assert requeues.may_go_on() is (counted != 2)  # else it counts anew
 
 
 def test_the_line_of_again_runs_with_more_open_files_than_the_user_may_have() -> None:
     """Files of --log-dir may still be open."""
     own = resource.getrlimit(resource.RLIMIT_NOFILE)
-    of_job = request()._replace(options=Options(again="exit 99"))
-    ended: Any = SimpleNamespace(status=75, machine=SimpleNamespace(had_world=True))
     with ExitStack() as stack:
         stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, own)
         for _ in range(80):
             stack.enter_context(open(os.devnull, "rb"))
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, own[1]))
-        assert runner.run_again(of_job, ended) == 99
+        assert run_again("exit 99") == 99
 
 
 def test_a_line_of_again_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,13 +283,11 @@ def test_a_line_of_again_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(runner, "AGAIN_S", 0.3)
     before = signal.getsignal(signal.SIGTERM)
     os.close(processes.signal_pipe([signal.SIGTERM]))
-    of_job = request()._replace(options=Options(again="sleep 300 & wait"))
-    ended: Any = SimpleNamespace(status=75, machine=SimpleNamespace(had_world=True))
     reading, writing = os.pipe()
     os.set_inheritable(writing, True)  # noqa: FBT003 - it is positional
     try:
         with pytest.raises(MissingError, match=r"the --again line to end within 0\.3 s; saw it still running"):
-            runner.run_again(of_job, ended)
+            run_again("sleep 300 & wait")
         assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -483,7 +485,9 @@ def test_a_rank_that_writes_or_waits_for_a_reader_is_no_stall(scenes: Callable[.
     assert not scene.of(Dump)
     while scene.written():
         scene.passes(0.1)
-    scene.passes(5.0)
+    scene.passes(4.0)
+    assert not scene.of(Dump)
+    scene.passes(1.0)
     assert [host for host, _ in scene.of(Dump)] == ["a", "b"]
 
 
