@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import re
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import Annotated, Any, Literal, NamedTuple
 
-from mingle_hooks import errors
-from mingle_hooks.errors import MingleError, printable
+from mingle_hooks.errors import MingleError, MissingError, NetworkError, printable
 from mingle_hooks.rendezvous.wire import any_text
 from mingle_hooks.run import messages
 from mingle_hooks.run.messages import MOST_EXCEPTION, MOST_TAIL, Duration, Ended, Host, Rank, SignalNumber, Status
 from mingle_hooks.run.starters import Place, places_on
 from mingle_hooks.schedulers.facts import fold
+
+# A time that never comes.
+NEVER = math.inf
 
 
 class Plan(NamedTuple):
@@ -31,9 +33,9 @@ class Plan(NamedTuple):
     grace_s: float = 10.0
     join_s: float = 300.0
     window_s: float = 30.0
-    warn_at_s: float | None = None
-    limit_at_s: float | None = None
-    stall_s: float | None = None  # a stall: no member writes for so long
+    warn_at_s: float = NEVER
+    limit_at_s: float = NEVER
+    stall_s: float = NEVER  # a stall: no member writes for so long
     warn_signal: int = 10
     signals_reach_command: bool = False  # a signal of the scheduler reaches COMMAND as well as its agent
 
@@ -72,9 +74,7 @@ class Roster:
     """The places of a plan by number, the state of each, and the failures of each host."""
 
     def __init__(self, plan: Plan) -> None:
-        self.places = plan.places
-        self._hosts = plan.hosts
-        self._has_spares = len(plan.hosts) > plan.least
+        self._plan, self.places = plan, plan.places
         self.state: list[State] = ["away"] * len(self.places)  # changed by `put`
         self.count = Counter[State](self.state)  # places in each state: with thousands, each event cannot look at all
         self.ended: set[int] = set()  # busy places whose COMMAND has ended
@@ -113,7 +113,7 @@ class Roster:
 
     def is_wanted(self, host: str) -> bool:
         """Return whether an attempt may take a host."""
-        return not self._has_spares or self.failures[host] < MOST_FAILURES
+        return len(self._plan.hosts) <= self._plan.least or self.failures[host] < MOST_FAILURES
 
     def here(self) -> list[str]:
         """Return the hosts that can take part now."""
@@ -121,7 +121,7 @@ class Roster:
 
     def wanted(self, state: State) -> list[str]:
         """Return the hosts that an attempt may take, and all of whose places are in this state."""
-        return [host for host in self._hosts if self.is_wanted(host) and self.is_whole(host, state)]
+        return [host for host in self._plan.hosts if self.is_wanted(host) and self.is_whole(host, state)]
 
     def is_whole(self, host: str, state: State) -> bool:
         """Return whether all places on a host are in this state."""
@@ -135,11 +135,10 @@ class Roster:
         """Return the hosts where processes of this run may be left that no agent ends."""
         return tuple(dict.fromkeys(self.host(place) for place, state in enumerate(self.state) if state == "lost"))
 
-    def is_complete(self, most: int) -> bool:
+    def is_complete(self) -> bool:
         """Return whether the hosts that are to train are here, and no host still to come would get a rank instead."""
         here = self.here()
-        is_chosen = len(here) >= most and all(host in here for host in self._hosts[:most])
-        return bool(here) and (is_chosen or not self.count["called"])
+        return bool(here) and (not self.count["called"] or {*here}.issuperset(self._plan.hosts[: self._plan.most]))
 
 
 # What ends a run from outside: a person, the scheduler, or the time limit.
@@ -166,25 +165,16 @@ class StopRequest(NamedTuple):
 class Stopping:
     """Holds the first request to stop, and when the warning, the limit and the end of the grace are due."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, now: float) -> None:
         self._plan = plan
         self.request: StopRequest | None = None
-        self.by: float | None = None  # COMMAND may end by itself until then
-        self._warning: float | None = None  # when the warning is due, or was
-        self._warn_at: float | None = None  # when it is still to come
-        self._limit_at: float | None = None
-        self.end_at = math.inf  # the job's own limit, if known: TERM means it from then on
+        self.by = NEVER  # COMMAND may end by itself until then
+        self._warning = now + plan.warn_at_s  # when the warning is due, or was
+        limit_s = plan.limit_at_s
+        # When the run has to end by itself: COMMAND gets half of a short time.
+        self.limit_at = now + max(limit_s - plan.grace_s - BEFORE_LIMIT_S, limit_s / 2)
+        self.end_at = now + limit_s  # the job's own limit, if known: TERM means it from then on
         self.is_hurried = self.was_warned = self._warned_by_clock = False
-
-    def begin(self, now: float) -> None:
-        """Set the times of the warning and of the end before the limit."""
-        warn_s, limit_s, grace_s = self._plan.warn_at_s, self._plan.limit_at_s, self._plan.grace_s
-        if warn_s is not None:
-            self._warning = self._warn_at = now + warn_s
-        if limit_s is not None:
-            usual_s, short_s = limit_s - grace_s - BEFORE_LIMIT_S, limit_s / 2  # COMMAND gets half of a short time
-            self._limit_at = now + max(usual_s, short_s)
-            self.end_at = now + limit_s
 
     @property
     def is_cut_short(self) -> bool:
@@ -193,9 +183,9 @@ class Stopping:
         return self.was_warned and (self.request is None or self.request.status not in by_people)
 
     @property
-    def due(self) -> float | None:
+    def due(self) -> float:
         """Return when something is to be done at the latest."""
-        return earliest(self.by, self._warn_at, self._limit_at)
+        return min(self.by, NEVER if self.was_warned else self._warning, NEVER if self.request else self.limit_at)
 
     def is_limit(self, number: int, now: float) -> bool:
         """Return whether a signal is the scheduler's at the time limit: TERM after the warning, or at the job's end."""
@@ -211,19 +201,17 @@ class Stopping:
 
     def is_warning_due(self, now: float) -> bool:
         """Return True once, when the warning is due."""
-        if not is_past(self._warn_at, now):
+        if self.was_warned or now < self._warning:
             return False
-        self._warn_at = None
         self.was_warned = self._warned_by_clock = True
         return True
 
     def is_warning(self, number: int, now: float) -> bool:
         """Return whether a signal is the warning; one that otherwise ends the run counts only near its time."""
-        is_late = math.isinf(self.end_at) or now > self.end_at - LONGEST_WARNING_S
+        is_late = self.end_at == NEVER or now > self.end_at - LONGEST_WARNING_S
         may_warn = self._is_near(now) or (number not in ENDS and is_late)
         is_warning = number == self._plan.warn_signal and may_warn
-        if is_warning:
-            self.was_warned, self._warn_at = True, None
+        self.was_warned = self.was_warned or is_warning
         return is_warning
 
     def is_repeated(self, number: int, now: float) -> bool:
@@ -231,24 +219,7 @@ class Stopping:
         return self._warned_by_clock and number == self._plan.warn_signal and self._is_near(now)
 
     def _is_near(self, now: float) -> bool:
-        return self._warning is not None and abs(now - self._warning) <= NEAR_S
-
-    def is_limit_due(self, now: float) -> bool:
-        """Return True once, when the time has come to end."""
-        if not is_past(self._limit_at, now):
-            return False
-        self._limit_at = None
-        return True
-
-
-def earliest(*times: float | None) -> float | None:
-    """Return the first of these times; None if there is none."""
-    return min((time for time in times if time is not None), default=None)
-
-
-def is_past(at: float | None, now: float) -> bool:
-    """Return whether a time has come; None never does."""
-    return at is not None and now >= at
+        return abs(now - self._warning) <= NEAR_S
 
 
 # Each signal reaches COMMAND once, wherever and however often it is noticed.
@@ -259,44 +230,46 @@ SAME_S = 2.0
 GATHER_S = 0.25
 
 
-class _Delivery(NamedTuple):
+class Delivery(NamedTuple):
+    """A signal on its way to COMMAND; `reached` are the places where the scheduler has signalled COMMAND."""
+
     id: int
+    number: int
     at: float
-    due: float
-    reached: frozenset[int]  # places where the scheduler has signalled COMMAND
-    is_sent: bool = False
+    reached: set[int]
 
 
 class Deliveries:
-    """Signals on their way to COMMAND, by number. `reaches`: the scheduler signals COMMAND as well as its agent."""
+    """The signals on their way. `reaches`: the scheduler signals COMMAND as well as its agent."""
 
     def __init__(self, *, reaches: bool) -> None:
         self._reaches = reaches
-        self._latest: dict[int, _Delivery] = {}
-        self._ids = 0
+        self._gather_s = GATHER_S if reaches else 0.0
+        self._latest: dict[int, Delivery] = {}  # by number
+        self._waiting: list[Delivery] = []
+        self._ids = itertools.count(1)
 
     @property
-    def due(self) -> float | None:
-        """Return when the next one is to be sent; None if none waits."""
-        return earliest(*(delivery.due for delivery in self._latest.values() if not delivery.is_sent))
+    def due(self) -> float:
+        """Return when the next one is to be sent."""
+        return self._waiting[0].at + self._gather_s if self._waiting else NEVER
 
     def notice(self, number: int, place: int | None, now: float) -> bool:
         """Record a signal; tell whether it is a new one."""
-        reached = frozenset({place} if self._reaches and place is not None else ())
         latest = self._latest.get(number)
-        if latest is not None and now < latest.at + SAME_S:
-            if not latest.is_sent:
-                self._latest[number] = latest._replace(reached=latest.reached | reached)
-            return False
-        self._ids += 1
-        self._latest[number] = _Delivery(self._ids, now, now + (GATHER_S if self._reaches else 0.0), reached)
-        return True
+        is_new = latest is None or now >= latest.at + SAME_S
+        if latest is None or is_new:
+            latest = self._latest[number] = Delivery(next(self._ids), number, now, set())
+            self._waiting.append(latest)
+        if self._reaches and place is not None:
+            latest.reached.add(place)
+        return is_new
 
-    def ready(self, now: float) -> list[tuple[int, int, frozenset[int]]]:
-        """Return id, number and the places that have it already of each signal that is due."""
-        due = [(number, one) for number, one in self._latest.items() if not one.is_sent and one.due <= now]
-        self._latest |= {number: one._replace(is_sent=True) for number, one in due}
-        return [(one.id, number, one.reached) for number, one in due]
+    def ready(self, now: float) -> list[Delivery]:
+        """Return those that are due."""
+        due = [one for one in self._waiting if one.at + self._gather_s <= now]
+        del self._waiting[: len(due)]
+        return due
 
 
 # After so many restarts that failed in the same way there is no further one.
@@ -312,7 +285,7 @@ class RootCause:
         self.is_echo = False  # the cause may follow from a failure that is noticed later
         self.progress: object = None  # changes as the program advances
         self._quiet: dict[int, float] = {}  # place -> since when
-        self.suspects: dict[int, float] = {}
+        self.suspects: set[int] = set()
         self._is_reported = True
         self._last: object = None
         self._same = 0
@@ -329,11 +302,11 @@ class RootCause:
     def alive(self, place: int) -> None:
         """Record a heartbeat or a message."""
         self._quiet.pop(place, None)
-        self.suspects.pop(place, None)
+        self.suspects.discard(place)
 
     def suspect(self, places: Iterable[int]) -> None:
         """Report the cause only once it is known whether those of the places that are quiet now are lost."""
-        self.suspects = {place: self._quiet[place] for place in places if place in self._quiet}
+        self.suspects = self._quiet.keys() & places
 
     def is_suspect(self, place: int) -> bool:
         """Return whether the loss of a place would be the cause: it was quiet, or an echo may be one of that loss."""
@@ -375,12 +348,9 @@ Kind = Literal["ended", "unformed", "silent", "gone", "absent", "isolated", "sta
 # The infrastructure failed, and trying again makes sense.
 INFRASTRUCTURE = os.EX_TEMPFAIL
 SIGNALLED = 128
-# Statuses of `mingle exec` before COMMAND begins that another try does not change; 126, 127: no such program.
-_MISTAKES = {
-    *(126, 127, MingleError.exit_code, errors.UsageError.exit_code, errors.FactsError.exit_code),
-    *(errors.PlaceError.exit_code, errors.ConflictError.exit_code, errors.SecretError.exit_code),
-    errors.SettingsError.exit_code,
-}
+# Statuses of `mingle exec` before COMMAND begins that another try does not change: all but those of the infrastructure.
+_PASSING = (MissingError.exit_code, NetworkError.exit_code)
+_MISTAKES = {MingleError.exit_code, *(kind.exit_code for kind in MingleError.__subclasses__())}.difference(_PASSING)
 # What differs between two failures that are the same: numbers and addresses.
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+")
 # The first line about a process, and of a thread's stack.
@@ -430,8 +400,9 @@ def cause_of_end(ended: Ended, host: str, rank: int, after_s: float) -> Cause:
     if not ended.formed:
         status = status if status in _MISTAKES else INFRASTRUCTURE
         return Cause("unformed", host, rank, after_s, status, tail=ended.tail)
-    cause = Cause("ended", host, rank, after_s, status, ended.signal, ended.is_oom)
-    return cause._replace(tail=ended.tail, exception=ended.exception)
+    return Cause(
+        "ended", host, rank, after_s, status, ended.signal, ended.is_oom, tail=ended.tail, exception=ended.exception
+    )
 
 
 def _error_lines(tail: str) -> tuple[str, ...]:
@@ -491,7 +462,7 @@ def _merged(lines: Sequence[str]) -> list[str]:
     starts = [at for at, line in enumerate(lines) if _BLOCK.match(line)]
     found, more = [*lines[: starts[0] if starts else None]], Counter[int]()
     first: dict[tuple[str, ...], int] = {}  # a stack of this process -> the place of its first thread in `found`
-    for start, end in pairwise([*starts, len(lines)]):
+    for start, end in itertools.pairwise([*starts, len(lines)]):
         head, *stack = [line for line in lines[start:end] if line]
         if head.startswith("Process "):
             first.clear()

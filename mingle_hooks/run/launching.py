@@ -283,7 +283,7 @@ class Launching:
         is_local, addresses = starter.name == "local", ["127.0.0.1"]
         if not is_local:
             addresses = [address.host for address in usable(interfaces(), prefer=settings.iface)]
-        self._limit = Limit(len(job.places))
+        self._limit = Limit(sum(job.agents))
         self.sockets = Sockets(is_local=is_local, port_range=settings.port_range, chosen=agreed.ports)
         outer = os.environ.get("MINGLE_RUN_ID")
         self.environ = {

@@ -5,14 +5,13 @@ It has no sockets and no clock: the caller passes each event with its time, and 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 from mingle_hooks.rendezvous import report
 from mingle_hooks.rendezvous.messages import Durations
 from mingle_hooks.run import attempt, messages
-from mingle_hooks.run.attempt import Cause, Plan
+from mingle_hooks.run.attempt import NEVER, Cause, Plan
 
 # Events. A place is named by its number.
 
@@ -31,9 +30,8 @@ class Received(NamedTuple):
 
 
 class Noticed(NamedTuple):
-    """A signal reached the agent at a place, or the runner itself (None)."""
+    """A signal reached the runner itself."""
 
-    place: int | None
     number: int
 
 
@@ -123,9 +121,9 @@ class Begin(NamedTuple):
 
     place: int
     attempt: int
-    rank: int  # among the attempt's hosts
+    rank: int  # among the attempt's members
     hosts: tuple[str, ...]  # of the attempt, in the order of their ranks
-    slots: tuple[int, ...]  # places on each of these
+    slots: tuple[int, ...]  # members on each of these
 
 
 class Send(NamedTuple):
@@ -175,17 +173,15 @@ Action = Launch | Begin | Send | Show | Drop | Sweep | Report | Exit
 class Stall:
     """The clock of --stall: since when no member has written, beginning when a world has formed."""
 
-    def __init__(self, after_s: float | None) -> None:
+    def __init__(self, after_s: float) -> None:
         self._after_s = after_s
         self.since: float | None = None  # None outside of an attempt that runs
         self._is_held = False  # output is not read, as the run's own reader does not read
 
     @property
-    def due(self) -> float | None:
-        """Return when the attempt counts as stalled; None while the clock stands."""
-        if self._after_s is None or self.since is None or self._is_held:
-            return None
-        return self.since + self._after_s
+    def due(self) -> float:
+        """Return when the attempt counts as stalled: never while the clock stands."""
+        return NEVER if self.since is None or self._is_held else self.since + self._after_s
 
     def wrote(self, now: float) -> None:
         """Start the clock anew, because a member has written."""
@@ -216,9 +212,9 @@ AT_ONCE_S, SHORT_GRACE_S = 0.0, 2.0
 
 
 class Machine:
-    """One run: call `begin` once, then `take` for each event."""
+    """One run, which begins now: call `begin` once, then `take` for each event."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, now: float) -> None:
         self.plan = plan
         self.roster = attempt.Roster(plan)
         self.root_cause = attempt.RootCause(self.roster)
@@ -228,25 +224,25 @@ class Machine:
         self.ranks: dict[int, int] = {}  # place -> rank among the attempt's places
         self._formed: dict[int, tuple[float, tuple[int, ...]]] = {}  # place -> when, and the member's phases
         self.had_world = False  # in any attempt
-        self.stopping = attempt.Stopping(plan)
+        self.stopping = attempt.Stopping(plan, now)
         self._had_failed = False  # the attempt, before the request to stop
         self.stall = Stall(plan.stall_s)
         self._dumping: set[int] = set()  # places whose stacks are awaited
         self._deliveries = attempt.Deliveries(reaches=plan.signals_reach_command)
-        self._began = 0.0  # the attempt; before the first, the run
-        self._until: float | None = None  # when the phase is over in any case
-        self._settle: float | None = None  # when an attempt begins without the hosts that may still come
-        self._call_again_at: float | None = None  # when hosts that could not be reached are called again
+        self._began = now  # the attempt; before the first, the run
+        self._until = NEVER  # when the phase is over in any case
+        self._settle = NEVER  # when an attempt begins without the hosts that may still come
+        self._call_again_at = NEVER  # when hosts that could not be reached are called again
         self._backoff_s = BACKOFF_S
         self._actions: list[Action] = []
 
     @property
-    def due(self) -> float | None:
+    def due(self) -> float:
         """Return when Time has to come at the latest."""
         if self.phase == "over":
-            return None
+            return NEVER
         of_phase = (self._until, self._settle, self._call_again_at, self._stall_due())
-        return attempt.earliest(*of_phase, self._deliveries.due, self.stopping.due)
+        return min(*of_phase, self._deliveries.due, self.stopping.due)
 
     @property
     def is_ending(self) -> bool:
@@ -257,17 +253,15 @@ class Machine:
         """Return whether the attempt's world has formed, at one place or at all."""
         return len(self._formed) == len(self.ranks) if place is None else place in self._formed
 
-    def begin(self, now: float) -> list[Action]:
-        """Begin the run."""
-        self._began = now
-        self.stopping.begin(now)
-        self._call(self.plan.hosts, now)
+    def begin(self) -> list[Action]:
+        """Return the first actions."""
+        self._call(self.plan.hosts, self._began)
         return self._taken()
 
     def take(self, event: Event, now: float) -> list[Action]:  # noqa: C901, PLR0912 - a branch for each event
         """Take an event; return the actions that it leads to."""
         if self.phase == "over":  # only the rest of its output is awaited
-            is_own = isinstance(event, Noticed) and event.place is None and event.number in attempt.ENDS
+            is_own = isinstance(event, Noticed) and event.number in attempt.ENDS
             return [Exit(self._status(), at_once=True)] if is_own or isinstance(event, Hurry | Killed) else []
         match event:
             case Received(place, message):
@@ -278,8 +272,8 @@ class Machine:
                     self.roster.put(place, "idle")
                     if self.roster.is_whole(self.roster.host(place), "idle") or not self.roster.count["called"]:
                         self._gathered(now)
-            case Noticed(place, number):
-                self._noticed(place, number, now)
+            case Noticed(number):
+                self._noticed(None, number, now)
             case Quiet(place):
                 self.root_cause.quiet(place, now)
             case Alive(place):
@@ -331,13 +325,15 @@ class Machine:
     # Gathering.
 
     def _call(self, hosts: tuple[str, ...], now: float) -> None:
-        self.phase, self._until, self._settle = "gathering", now + self.plan.join_s, None
+        self.phase, self._until, self._settle = "gathering", now + self.plan.join_s, NEVER
         self._backoff_s = BACKOFF_S
-        self._report("forming", attempt=self.attempt + 1, hosts=list(hosts))
+        will_be_here = {*hosts, *self.roster.here()}
+        forming = [host for host in self.plan.hosts if host in will_be_here]
+        self._report("forming", attempt=self.attempt + 1, hosts=forming)
         self._launch(hosts)
 
     def _launch(self, hosts: tuple[str, ...]) -> None:
-        self._call_again_at = None
+        self._call_again_at = NEVER
         if hosts:
             self.roster.call(hosts)
             self._actions.append(Launch(hosts))
@@ -362,7 +358,7 @@ class Machine:
         missing = self._missing()
         if self.attempt < 0 or not missing:
             self._absent(now)
-        elif self._call_again_at is None:
+        elif self._call_again_at == NEVER:
             if self._backoff_s == BACKOFF_S:
                 self._report("missing", hosts=list(missing), within_s=self.plan.join_s)
             self._call_again_at = now + self._backoff_s
@@ -373,13 +369,13 @@ class Machine:
         if self.phase != "gathering":
             return
         here, plan = self.roster.here(), self.plan
-        if len(here) >= plan.least and self.roster.is_complete(plan.most):
+        if len(here) >= plan.least and self.roster.is_complete():
             self._start(here, now)
         elif not self.roster.count["called"]:
             self._wait_for_missing(now)
         elif len(here) >= plan.least:
             window_s = min(ORDER_S, plan.window_s) if len(here) >= plan.most else plan.window_s
-            self._settle = min(self._settle or math.inf, now + window_s)
+            self._settle = min(self._settle, now + window_s)
 
     def _gathered_late(self, now: float) -> None:
         """Begin with the hosts that are here, if they are enough; the others are given up."""
@@ -394,14 +390,15 @@ class Machine:
         """End the run because a host never came, or too few are left that may be used."""
         here, absences = self.roster.here(), self.roster.absences
         missing = [host for host in self.plan.hosts if host not in here and self.roster.is_wanted(host)]
-        host = next((host for host in missing if host in absences), (missing or [*self.plan.hosts])[0])
-        if self.root_cause.cause is None:
-            self.root_cause.set(Cause("absent", host, None, now - self._began, tail=absences.get(host, "")))
-        elif missing:
-            self._report("absent", host=host)
-        else:
+        if not missing:
             failed = [host for host in self.plan.hosts if not self.roster.is_wanted(host)]
             self._report("used_up", hosts=failed)
+        else:
+            host = next((host for host in missing if host in absences), missing[0])
+            if self.root_cause.cause is None:
+                self.root_cause.set(Cause("absent", host, None, now - self._began, tail=absences.get(host, "")))
+            else:
+                self._report("absent", host=host)
         self._over()
 
     # Running.
@@ -409,17 +406,16 @@ class Machine:
     def _start(self, here: list[str], now: float) -> None:
         self.attempt += 1
         self._order = attempt.rank_hosts(self._order, here, self.plan.most)
-        self.phase, self._until, self._settle, self._began = "running", None, None, now
+        self.phase, self._until, self._settle, self._began = "running", NEVER, NEVER, now
         self.root_cause.reset()
         self._formed.clear()
         self.stall.since = None
         self.roster.ended.clear()
         slots = tuple(len(self.roster.at([host])) for host in self._order)
         self.ranks = {place: rank for rank, place in enumerate(self.roster.at(self._order))}
-        for rank, host in enumerate(self._order):
-            for place in self.roster.at([host]):
-                self.roster.put(place, "busy")
-                self._actions.append(Begin(place, self.attempt, rank, self._order, slots))
+        for place, rank in self.ranks.items():
+            self.roster.put(place, "busy")
+            self._actions.append(Begin(place, self.attempt, rank, self._order, slots))
 
     def _formed_at(self, place: int, formed: messages.Formed, now: float) -> None:
         self._formed[place] = now, formed.durations
@@ -485,7 +481,7 @@ class Machine:
     def _dump(self, now: float) -> None:
         """Report a stall, and get all stacks before the end."""
         self.root_cause.set(Cause("stalled", self._order[0], None, now - self._began, silent_s=self.plan.stall_s))
-        self.phase, self._until, self.stopping.by = "dumping", now + STACKS_S, None
+        self.phase, self._until, self.stopping.by = "dumping", now + STACKS_S, NEVER
         self._dumping = {*self.roster.busy()}
         self._send_busy(messages.Dump(self.attempt, int(DUMP_S * 1000)))
 
@@ -538,7 +534,7 @@ class Machine:
     # The end of an attempt, and of the run.
 
     def _end(self, grace_s: float, now: float) -> None:
-        self.phase, self._until, self.stopping.by = "ending", now + grace_s + CLEAN_S, None
+        self.phase, self._until, self.stopping.by = "ending", now + grace_s + CLEAN_S, NEVER
         self._send_busy(messages.End(self.attempt, int(grace_s * 1000)))
         self._cleaned(now)
 
@@ -613,22 +609,22 @@ class Machine:
         if self.stopping.is_warning_due(now):
             self._report("warned", number=self.plan.warn_signal)
             self._deliveries.notice(self.plan.warn_signal, None, now)
-        if self.stopping.is_limit_due(now):
+        if now >= self.stopping.limit_at:
             self._stop(attempt.TERM, now, attempt.INFRASTRUCTURE, why="its time limit is near")
         self._deliver(now)
-        if attempt.is_past(self._stall_due(), now):
+        if now >= self._stall_due():
             self._dump(now)
-        if attempt.is_past(self.stopping.by, now):
-            request, self.stopping.by = self.stopping.request, None
+        if now >= self.stopping.by:
+            request, self.stopping.by = self.stopping.request, NEVER
             if self.phase == "running":
                 self._end(SHORT_GRACE_S if request is not None and request.number == attempt.INT else AT_ONCE_S, now)
-        if attempt.is_past(self._call_again_at, now):
+        if now >= self._call_again_at:
             self._launch(self._missing() if self.phase == "gathering" else ())
-        if attempt.is_past(self._settle, now):
-            self._settle = None
+        if now >= self._settle:
+            self._settle = NEVER
             if self.phase == "gathering" and len(here := self.roster.here()) >= self.plan.least:
                 self._start(here, now)
-        if attempt.is_past(self._until, now):
+        if now >= self._until:
             self._is_late(now)
         self._report_cause()
 
@@ -636,8 +632,8 @@ class Machine:
         """Let no wait end because nobody could do anything: agents may have been stopped with the runner."""
         if self.stall.since is not None:  # and not now: a runner that is often late would never see one
             self.stall.since = min(self.stall.since + stopped_s, now)
-        self._until = self._until and self._until + stopped_s
-        self.stopping.by = self.stopping.by and self.stopping.by + stopped_s
+        self._until += stopped_s
+        self.stopping.by += stopped_s
 
     def _is_late(self, now: float) -> None:
         """End a phase that has lasted as long as it may."""
@@ -651,14 +647,14 @@ class Machine:
             for host in self.roster.lost_hosts():
                 self._swept(host, is_clean=False, now=now)
 
-    def _stall_due(self) -> float | None:
-        return self.stall.due if self.phase == "running" and self.stopping.request is None else None
+    def _stall_due(self) -> float:
+        return self.stall.due if self.phase == "running" and self.stopping.request is None else NEVER
 
     def _deliver(self, now: float) -> None:
-        for number, signal, reached in self._deliveries.ready(now):
+        for one in self._deliveries.ready(now):
             for place in self.roster.busy() if self.phase == "running" else ():
-                if place not in reached and place not in self.roster.ended:
-                    self._actions.append(Send(place, messages.Signal(number, signal)))
+                if place not in one.reached and place not in self.roster.ended:
+                    self._actions.append(Send(place, messages.Signal(one.id, one.number)))
 
     # What the caller is to do.
 

@@ -159,7 +159,7 @@ class Silence(NamedTuple):
     @property
     def quiet_s(self) -> float:
         """After how many seconds a peer is quiet; after half of them it gets a PING."""
-        return min(PROBE_S, self.host_s / 2)
+        return min(QUIET_S, self.host_s / 2)
 
     def is_over(self, silent_s: float, unacknowledged_s: float) -> bool:
         """Return whether the other side is lost, by its last heartbeat and its kernel's last acknowledgement."""
@@ -342,8 +342,8 @@ INTERVAL_S = 1.0
 _HEARTBEATS_IN_SILENCE = 4
 # So many are read before anything else gets its turn, as anybody can send datagrams without end.
 _MOST_AT_ONCE = 256
-# A peer that is silent for so long gets an extra heartbeat, which it may answer.
-PROBE_S = 3.0
+# A peer that is silent for so long is quiet.
+QUIET_S = 3.0
 
 
 class Heartbeat(NamedTuple):
@@ -494,8 +494,7 @@ class Strangers:
 
     def let_stay(self, connection: _Connection) -> None:
         """Leave a connection to its owner."""
-        if (timer := self._ends.pop(connection, None)) is not None:
-            timer.cancel()
+        self._ends.pop(connection, Timer()).cancel()
 
     def drop(self, connection: _Connection) -> None:
         """Close a connection."""

@@ -12,12 +12,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from hashlib import sha256
 from io import FileIO
 from typing import TYPE_CHECKING
 
 from mingle_hooks import values
-from mingle_hooks.errors import MissingError, NetworkError, PlaceError, printable
+from mingle_hooks.errors import MissingError, NetworkError, PlaceError, UsageError, printable
 from mingle_hooks.files import open_to_append, own_program_argv
 from mingle_hooks.net.addresses import hostname, interfaces, usable
 from mingle_hooks.rendezvous.connection import READ, Loop, Timer
@@ -26,7 +27,6 @@ from mingle_hooks.run import attempt, machine, messages, processes, starters, st
 from mingle_hooks.run.attempt import INFRASTRUCTURE
 from mingle_hooks.run.launching import (
     EVENT_S,
-    IGNORED_BY_PYTHON,
     IP_PKTINFO,
     EventCommand,
     Launching,
@@ -47,26 +47,22 @@ if TYPE_CHECKING:
 
 def member_facts(request: Request, begin: Begin, run_id: str) -> dict[str, object]:
     """Return the value of MINGLE_RUN: each attempt is a step of its own, so its world never meets an earlier one."""
-    place = request.plan.places[begin.place]
+    host, local = request.plan.places[begin.place]
+    node_rank = begin.hosts.index(host)
     found: dict[str, object] = {
         "step": f"run.{run_id}.{begin.attempt}",
         "nodes": len(begin.hosts),
-        "node_rank": begin.rank,
+        "node_rank": node_rank,
         "hosts": [*begin.hosts],
-        "task_rank": member_rank(request, begin),
+        "task_rank": begin.rank,
         "task_count": sum(begin.slots),
-        "local_rank": place.local,
-        "local_count": begin.slots[begin.rank],
+        "local_rank": local,
+        "local_count": begin.slots[node_rank],
     }
     if request.agreed is not None:  # other hosts may not know these names: members use the scheduler's, if any
         del found["hosts"]
         return found
     return found if request.job.job_id else {**found, "job_id": run_id}
-
-
-def member_rank(request: Request, begin: Begin) -> int:
-    """Return a member's rank among all members."""
-    return sum(begin.slots[: begin.rank]) + request.plan.places[begin.place].local
 
 
 def member_start(request: Request, begin: Begin, run_id: str) -> Start:
@@ -96,12 +92,12 @@ def member_directory() -> str:
         return "/"
 
 
-def member_label(request: Request, begin: Begin, member: int) -> str:
+def member_label(request: Request, begin: Begin) -> str:
     """Return the prefix of each line of a member's output; none if it is the only member."""
     if request.options.no_label or sum(begin.slots) == 1:
         return ""
     host = request.plan.places[begin.place].host
-    return f"{member} {host}: " if request.job.is_per_task else f"{host}: "
+    return f"{begin.rank} {host}: " if request.job.is_per_task else f"{host}: "
 
 
 class ProgressFile:
@@ -136,68 +132,60 @@ class ProgressFile:
 
 Address = tuple[object, ...]
 
-# Of more than a few agents, each gets its heartbeat in another of so many parts of the interval.
-_FEW, _PARTS = 64, 10
 # struct in_pktinfo is interface, source, destination; struct in6_pktinfo is address, interface.
 _V4, _V6 = struct.Struct("@I4s4s"), struct.Struct("@16sI")
 
 
+class Agent:
+    """An agent that has connected: its number, its two connections, its heartbeats, and when it last sent something."""
+
+    def __init__(self, place: int, host: str, number: int, control: Link, now: float) -> None:
+        self.place, self.host, self.number, self.control, self.heard_at = place, host, number, control, now
+        self.output: Link | None = None
+        self.is_quiet = self.is_paused = False
+        self.sequence = 0  # of its last heartbeat
+        self.peer: tuple[socket.socket, Address, messages.Control] | None = None  # how to answer that
+
+
 class Heartbeats:
-    """Sends heartbeats to all agents that have sent one.
+    """Sends heartbeats to all agents that have sent one; `on_heartbeat(agent)` gets each new one of these `agents`.
 
     The runner sends on its own and not in answer: where packets are lost, fewer answers than heartbeats come through.
     """
 
-    def __init__(self, loop: Loop, sockets: Sockets, secret: Secret, interval_s: float) -> None:
-        self._loop, self._interval_s, self._part = loop, interval_s, 0
-        self._secret = secret
-        self._expected: dict[int, Callable[[], None]] = {}
-        self._latest: dict[int, int] = {}  # number -> sequence of its last heartbeat
-        self._peers: dict[int, tuple[socket.socket, Address, messages.Control]] = {}
+    def __init__(
+        self,
+        loop: Loop,
+        sockets: Sockets,
+        secret: Secret,
+        interval_s: float,
+        agents: Mapping[int, Agent],
+        on_heartbeat: Callable[[Agent], None],
+    ) -> None:
+        self._loop, self._secret, self._interval_s = loop, secret, interval_s
+        self._agents, self._on_heartbeat = agents, on_heartbeat  # by number
         self._sent = 0
         for sock in sockets.datagrams:
             loop.watch(sock, READ, lambda _events, sock=sock: self._take(sock))  # type: ignore[misc]
         self._beat()
 
-    def expect(self, number: int, on_heartbeat: Callable[[], None]) -> None:
-        """Call `on_heartbeat()` for each new heartbeat of this number, until it is forgotten."""
-        self._expected[number], self._latest[number] = on_heartbeat, 0
-
-    def forget(self, number: int) -> None:
-        """Expect no more heartbeats of a number, and send none."""
-        del self._expected[number], self._latest[number]
-        self._peers.pop(number, None)
-
-    def probe(self, number: int) -> None:
-        """Send a heartbeat to an agent that is quiet, which it may answer."""
-        if number in self._peers:
-            self._send(number)
-
     def _take(self, sock: socket.socket) -> None:
         for (number, sequence), control, address in messages.heartbeats(sock, self._secret, messages.AGENT):
-            if sequence <= self._latest.get(number, sequence):  # an old one, or of an agent that has been dropped
-                continue
-            is_first = number not in self._peers
-            self._latest[number] = sequence
-            self._peers[number] = (sock, address, _from_same_address(control))
-            if is_first:
-                self._send(number)
-            self._expected[number]()
+            agent = self._agents.get(number)
+            if agent is not None and sequence > agent.sequence:  # else an old one, or of an agent that was dropped
+                agent.sequence = sequence
+                agent.peer = (sock, address, _from_same_address(control))
+                self._on_heartbeat(agent)
 
     def _beat(self) -> None:
-        """Send a heartbeat to each; to many of them not all at once."""
-        parts = _PARTS if len(self._peers) > _FEW else 1
-        self._part += 1
-        for number in [number for number in self._peers if number % parts == self._part % parts]:
-            self._send(number)
-        self._loop.after(self._interval_s / parts, self._beat)
-
-    def _send(self, number: int) -> None:
-        sock, address, control = self._peers[number]
-        self._sent += 1
-        heartbeat = messages.Heartbeat(number, self._sent)
-        with suppress(OSError):  # the next may get through
-            sock.sendmsg([messages.pack_heartbeat(self._secret, RUNNER, heartbeat)], control, 0, address)
+        for agent in self._agents.values():
+            if agent.peer is not None:
+                sock, address, control = agent.peer
+                self._sent += 1
+                heartbeat = messages.pack_heartbeat(self._secret, RUNNER, messages.Heartbeat(agent.number, self._sent))
+                with suppress(OSError):  # the next may get through
+                    sock.sendmsg([heartbeat], control, 0, address)
+        self._loop.after(self._interval_s, self._beat)
 
 
 def _from_same_address(control: messages.Control) -> messages.Control:
@@ -216,37 +204,25 @@ def _from_same_address(control: messages.Control) -> messages.Control:
 _LOOKS, _LONGEST_LOOK_S, _SHORTEST_LOOK_S = 6, 1.0, 0.1
 
 
-class Agent:
-    """An agent that has connected: its number, its two connections, and when it last sent something."""
-
-    def __init__(self, number: int, control: Link, now: float) -> None:
-        self.number, self.control, self.heard_at = number, control, now
-        self.output: Link | None = None
-        self.is_quiet = self.is_paused = False
-
-
 class Hub:
     """The connected agents; `on_event(event)` gets their messages, `on_output(place, kind, data)` their output."""
 
     def __init__(
         self, loop: Loop, sockets: Sockets, secret: Secret, places: Sequence[Place], silence: Silence, own: str
     ) -> None:
-        self._loop, self._sockets, self._silence = loop, sockets, silence
-        self._places, self._own = places, own
+        self._loop, self._sockets, self._silence, self._own = loop, sockets, silence, own
         self.on_event: Callable[[Event], None] = lambda _event: None
         self.on_output: Callable[[int, int, bytes], None] = lambda _place, _kind, _data: None
         self._numbers = {place: number for number, place in enumerate(places)}
         self._next_number = itertools.count()  # a late heartbeat of a place's earlier agent has another number
         self._is_held = False
         self.here: dict[int, Agent] = {}
-        self._place_of: dict[Link, int] = {}
+        self._by_number: dict[int, Agent] = {}
         interval_s = messages.heartbeat_interval_s(silence.host_s)
-        self.heartbeats = Heartbeats(loop, sockets, secret, interval_s)
-        self._reception = messages.Reception(loop, self._introduced, messages.MOST_STRANGERS)
+        Heartbeats(loop, sockets, secret, interval_s, self._by_number, self._heard)
+        # Until it says who it is, an agent is a stranger: both connections of each that is not here may come at once.
+        self._reception = messages.Reception(loop, self._introduced, messages.MOST_STRANGERS + 2 * len(places))
         self._reception.listen(sockets.listeners, secret)
-        self._reception.on_end = self._ended
-        self._missing = 0  # connections that agents have yet to make, two each
-        self._expect(2 * len(places))
         self._look_s = min(silence.host_s / _LOOKS, _LONGEST_LOOK_S)
         self._looked_at = loop.clock()
         self._look()
@@ -268,26 +244,16 @@ class Hub:
         agent = self.here.pop(place, None)
         if agent is None:
             return
-        self.heartbeats.forget(agent.number)
+        del self._by_number[agent.number]
         for link in (agent.control, agent.output):
             if link is not None:
                 link.close()
-                del self._place_of[link]
-                self._expect(1)
-
-    def _expect(self, connections: int) -> None:
-        """Wait for so many connections more, or fewer; until it says who it is, an agent's is a stranger's."""
-        self._missing += connections
-        self._reception.strangers.most = messages.MOST_STRANGERS + self._missing
+                self._reception.strangers.most += 1
 
     def dismiss(self, status: int) -> None:
         """Have all agents exit."""
         for place in self.here:
             self.send(place, Leave(status))
-
-    def _ended(self, link: Link, _reason: str) -> None:
-        if (place := self._place_of.get(link)) is not None:
-            self._lost(place, None)
 
     def _introduced(self, link: Link, kind: int, body: Body) -> None:
         """Take in an agent, which holds the key. Raises WireError for one that has no place here."""
@@ -299,70 +265,61 @@ class Hub:
         agent = self.here.get(place)
         if join.is_output and agent is not None and agent.output is None:
             agent.output = link
-            self._place_of[link] = place
-            self._expect(-1)
-            link.on_output = lambda kind, data: self._wrote(place, kind, data)
+            link.on_output = partial(self._wrote, agent)
             link.listen(wanted=not self._is_held)
-            self.on_event(Joined(place))
         elif not join.is_output and agent is None:
-            number = next(self._next_number)
-            self.here[place] = Agent(number, link, self._loop.clock())
-            self._place_of[link] = place
-            self._expect(-1)
-            self.heartbeats.expect(number, lambda: self._heard(place))
-            link.on_message = lambda kind, body: self._take(place, link, kind, body)
+            agent = Agent(place, join.host, next(self._next_number), link, self._loop.clock())
+            self.here[place] = self._by_number[agent.number] = agent
+            link.on_message = partial(self._take, agent)
             link.probe_peer(self._silence.probe_s)
             silences_ms = (int(silence_s * 1000) for silence_s in self._silence)
-            link.send_record(Welcome(number, self._sockets.port, *silences_ms))
+            link.send_record(Welcome(agent.number, self._sockets.port, *silences_ms))
         else:
             raise WireError("a second one")
+        self._reception.strangers.most -= 1
+        link.on_end = lambda _reason: self._lost(agent, None)
+        if join.is_output:
+            self.on_event(Joined(place))
 
-    def _wrote(self, place: int, kind: int, data: bytes) -> None:
-        self._heard(place)
-        self.on_output(place, kind, data)
+    def _wrote(self, agent: Agent, kind: int, data: bytes) -> None:
+        self._heard(agent)
+        self.on_output(agent.place, kind, data)
 
-    def _take(self, place: int, link: Link, kind: int, body: Body) -> None:
-        self._heard(place)
-        if link.takes_ping(kind):
+    def _take(self, agent: Agent, kind: int, body: Body) -> None:
+        self._heard(agent)
+        if agent.control.takes_ping(kind):
             return
         if kind not in messages.AGENT_MESSAGES:
             raise WireError("not an agent's message")
-        self.on_event(Received(place, parse(messages.AGENT_MESSAGES[kind], body)))
+        self.on_event(Received(agent.place, parse(messages.AGENT_MESSAGES[kind], body)))
 
-    def _heard(self, place: int) -> None:
-        agent = self.here.get(place)
-        if agent is not None:
-            agent.heard_at = self._loop.clock()
-            if agent.is_quiet:
-                agent.is_quiet = agent.is_paused = False
-                self.on_event(Alive(place))
+    def _heard(self, agent: Agent) -> None:
+        agent.heard_at = self._loop.clock()
+        if agent.is_quiet:
+            agent.is_quiet = agent.is_paused = False
+            self.on_event(Alive(agent.place))
 
-    def _lost(self, place: int, silent_s: float | None) -> None:
-        was_joined = self.here[place].output is not None
-        self.drop(place)
-        if was_joined:
-            self.on_event(Lost(place, silent_s))
+    def _lost(self, agent: Agent, silent_s: float | None) -> None:
+        self.drop(agent.place)
+        if agent.output is not None:
+            self.on_event(Lost(agent.place, silent_s))
 
-    def _silent(self, place: int, agent: Agent, silent_s: float) -> None:
+    def _silent(self, agent: Agent, silent_s: float) -> None:
         """Give an agent up, or wait longer where its host answers: then it is stopped."""
         if self._silence.is_over(silent_s, agent.control.unacknowledged_s):
             if self._is_isolated():
                 self.on_event(Isolated(self._own, silent_s))
-            self._lost(place, silent_s)
-            return
-        self.heartbeats.probe(agent.number)
-        if not agent.is_paused:
+            self._lost(agent, silent_s)
+        elif not agent.is_paused:
             agent.is_paused = True
-            self.on_event(Paused(place, silent_s))
+            self.on_event(Paused(agent.place, silent_s))
 
     def _is_isolated(self) -> bool:
         """Return whether this host is cut off: neither agents nor kernels of several other hosts answer."""
-        others = [
-            (self._places[at].host, agent) for at, agent in self.here.items() if self._places[at].host != self._own
-        ]
+        others = [agent for agent in self.here.values() if agent.host != self._own]
         answered_s = self._silence.probe_s + 0.5
-        return len({host for host, _ in others}) > 1 and all(
-            agent.is_quiet and agent.control.unacknowledged_s > answered_s for _, agent in others
+        return len({agent.host for agent in others}) > 1 and all(
+            agent.is_quiet and agent.control.unacknowledged_s > answered_s for agent in others
         )
 
     def _look(self) -> None:
@@ -379,16 +336,14 @@ class Hub:
             agent.heard_at += late_s
             silent_s = now - agent.heard_at
             if silent_s >= self._silence.host_s:
-                self._silent(place, agent, silent_s)
+                self._silent(agent, silent_s)
                 continue
             next_s = min(next_s, self._silence.host_s - silent_s)
             if silent_s > self._silence.quiet_s / 2:
                 agent.control.ping()
-            if silent_s > self._silence.quiet_s:
-                self.heartbeats.probe(agent.number)
-                if not agent.is_quiet:
-                    agent.is_quiet = True
-                    self.on_event(Quiet(place))
+            if silent_s > self._silence.quiet_s and not agent.is_quiet:
+                agent.is_quiet = True
+                self.on_event(Quiet(place))
         self._loop.after(max(next_s, _SHORTEST_LOOK_S), self._look)
 
 
@@ -422,7 +377,7 @@ class Runner:
         self._hub.on_event, self._hub.on_output = self._take, self._wrote
         launching.on_output = self._show_output
         launching.on_end = lambda hosts, _status, output: self._take(machine.StarterEnded(hosts, output))
-        self.machine = Machine(request.plan)
+        self.machine = Machine(request.plan, loop.clock())
         self._state = RunState(self.machine)
         self._writer: StatusWriter | None = None
         self._killers: KillListener | None = None
@@ -433,7 +388,7 @@ class Runner:
     def begin(self, signals: int) -> None:
         """Read signals from a pipe, and await the agents, which `run_command` has started."""
         self._loop.watch(FileIO(signals, closefd=False), READ, lambda _events: self._signalled(signals))
-        first = self.machine.begin(self._loop.clock())
+        first = self.machine.begin()
         self._act([action for action in first if not isinstance(action, machine.Launch)])
         # Schedulers give a job's shell its script on stdin.
         if self._request.job.job_id is None and processes.has_input():
@@ -506,7 +461,7 @@ class Runner:
             if number == signal.SIGCHLD:
                 self._processes.poll()
             else:
-                self._take(machine.Noticed(None, number))
+                self._take(machine.Noticed(number))
 
     def _wrote(self, place: int, kind: int, data: bytes) -> None:
         if kind == DRAINED:
@@ -541,8 +496,7 @@ class Runner:
         if not self.machine.roster.count["called"]:
             self._launching.forget_file()
         self._timer.cancel()
-        due = self.machine.due
-        if due is not None:
+        if (due := self.machine.due) != attempt.NEVER:
             self._timer = self._loop.after(max(due - self._loop.clock(), 0.0), lambda: self._take(machine.Time()))
 
     def _do(self, action: machine.Action) -> None:  # noqa: C901 - a branch for each action
@@ -577,25 +531,23 @@ class Runner:
 
     def _begin(self, action: Begin) -> None:
         request, place = self._request, action.place
-        start = member_start(request, action, self._id)
-        rank = member_rank(request, action)
         self._undrained[place] += 1
-        self._output.begin(place, member_label(request, action, rank), rank)
+        self._output.begin(place, member_label(request, action), action.rank)
         if self._logs is not None:
             number = f".{action.attempt}" if action.attempt else ""
-            self._logs.begin(place, f"rank{rank}-{request.plan.places[place].host}{number}.log")
-        self._hub.send(place, start)
+            self._logs.begin(place, f"rank{action.rank}-{request.plan.places[place].host}{number}.log")
+        self._hub.send(place, member_start(request, action, self._id))
 
     def _sweep(self, host: str) -> None:
-        launches = self._sweep_launches(host)
-        if not launches:  # nothing can be started there
-            self._soon(machine.Swept(host, is_clean=False))
-        for launch in launches:
-            try:  # with our own environment, or a sweep would find itself
+        try:
+            for launch in self._sweep_launches(host):  # with our own environment, or a sweep would find itself
                 self._sweepers.append(self._processes.start(launch, self._swept, os.environ))
-            except OSError as wrong:
-                self._warn(f"{launch.argv[0]}: {wrong.strerror}")
-                self._soon(machine.Swept(host, is_clean=False))
+                return
+        except OSError as wrong:
+            self._warn(f"{wrong.filename or 'a sweep'}: {wrong.strerror}")
+        except UsageError as wrong:  # as for GPUs that hosts share unevenly, which agents of tasks need not ask for
+            self._warn(str(wrong))
+        self._soon(machine.Swept(host, is_clean=False))  # nothing can be started there
 
     def _sweep_launches(self, host: str) -> tuple[starters.Launch, ...]:
         """Return the processes that sweep a host; where that is this one, by any name, they spare others' starters."""
@@ -612,13 +564,13 @@ class Runner:
 
     def _report(self, name: str, fields: Mapping[str, object]) -> None:
         self._state.report(name, fields)
-        text = attempt.event_text(name, fields)
-        if text is not None and not (self._request.settings.quiet and name not in _NOTED):
+        text, is_noted = attempt.event_text(name, fields), name in _NOTED
+        if text is not None and (is_noted or not self._request.settings.quiet):
             self._output.show(text)
-        if self._logs is not None and text is not None and name in _NOTED:
-            self._logs.note(text)
         line = self._event_line(name, fields)
         if self._logs is not None:
+            if text is not None and is_noted:
+                self._logs.note(text)
             self._logs.event(line)
         if self._events is not None:
             self._events.take(line)
@@ -668,6 +620,8 @@ class Runner:
             return any(self._undrained[place] > 0 for place in here)
 
         yield from self._while(is_undrained, lambda: output.taken_bytes + output.waiting_bytes, DRAIN_S)
+        for place in range(len(self._undrained)):  # of a host that was lost, too
+            output.end(place)
         self._hub.dismiss(status)
         if (events := self._events) is not None:
             yield from self._while(lambda: events.running, lambda: 0, EVENT_S)
@@ -719,18 +673,19 @@ def run_again(request: Request, runner: Runner) -> int:
         raise MissingError(
             "a world", f"none, {MOST_REQUEUES + 1} times in a row: the job is not requeued", "what mingle printed above"
         )
-    argv = ["/bin/sh", "-c", str(request.options.again)]
+    import subprocess  # 10 ms, for which no agent waits any more
+
     processes.forget_signals()  # the run's, which nobody reads any more
-    pid = os.posix_spawn(argv[0], argv, os.environ, setsigdef=IGNORED_BY_PYTHON)  # unlike `subprocess`, without a pipe
-    deadline = time.monotonic() + AGAIN_S
-    while not (ended := os.waitpid(pid, os.WNOHANG))[0]:
-        if time.monotonic() > deadline:
-            processes.send_signal([pid, *processes.descendants(pid)], signal.SIGKILL)
-            raise MissingError(
-                f"the --again line to end within {AGAIN_S:g} s", "it still running", "`timeout` in that line"
-            )
-        time.sleep(0.05)
-    return max(os.waitstatus_to_exitcode(ended[1]), 0) or INFRASTRUCTURE
+    # With close_fds=False it needs no pipe, for which no descriptor may be left; no program inherits ours.
+    line = subprocess.Popen(["/bin/sh", "-c", str(request.options.again)], close_fds=False)  # noqa: S603 - the user's
+    try:
+        return max(line.wait(AGAIN_S), 0) or INFRASTRUCTURE
+    except subprocess.TimeoutExpired:
+        processes.send_signal([line.pid, *processes.descendants(line.pid)], signal.SIGKILL)
+        with suppress(subprocess.TimeoutExpired):  # the kernel holds it
+            line.wait(END_S)
+        what = f"the --again line to end within {AGAIN_S:g} s"
+        raise MissingError(what, "it still running", "`timeout` in that line") from None
 
 
 # The time limit of the line of --again, in seconds: sbatch waits for a busy controller for minutes.

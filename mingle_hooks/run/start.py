@@ -5,6 +5,7 @@ Also `mingle exec --together`: the members of a world, whoever started them, run
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import socket
@@ -26,7 +27,7 @@ from mingle_hooks.rendezvous.member import MemberSpec
 from mingle_hooks.rendezvous.messages import View
 from mingle_hooks.rendezvous.wire import Secret
 from mingle_hooks.run import messages, processes, starters
-from mingle_hooks.run.attempt import Plan
+from mingle_hooks.run.attempt import NEVER, Plan
 from mingle_hooks.run.launching import Agreed, Launching
 from mingle_hooks.run.starters import Allocation, Starter
 from mingle_hooks.schedulers.detect import detect
@@ -90,10 +91,12 @@ def plan_request(
     if launcher is not None and is_of_job and not loaded.alone:
         launchers.check_processes(launcher.name, command[end:], facts.nodes)
     if is_of_job or loaded.alone:
-        starter, job = _here()
+        starter, job = _here_in_job(facts, users)
     else:
         starter, job = plan_hosts(facts, users, options.hosts, is_per_task=loaded.scope == "task")
-    job = starters.with_options(starter, job, options.start_option)
+    if options.start_option and not starter.takes_options:
+        raise UsageError("a starter that takes options, which is srun", starter.help, "leaving --start-option out")
+    job = job._replace(options=options.start_option)
     if options.warn is not None and options.limit is None and job.end is None:
         job = job._replace(end=starter.asked_end(job))
     needs_key = "MINGLE_KEY" not in users and loaded.key_file is None and not loaded.insecure
@@ -175,6 +178,17 @@ def _here() -> tuple[Starter, Allocation]:
     return starters.TABLE[0], Allocation((name,), (1,), own=name)
 
 
+def _here_in_job(facts: JobFacts, environ: Mapping[str, str]) -> tuple[Starter, Allocation]:
+    """Return the same where this is a job's script: its scheduler still ends it, as it ends others."""
+    starter, job = _here()
+    try:
+        its, whole = starters.find(facts, environ)
+    except FactsError:  # no job, or not its script
+        return starter, job
+    here = whole._replace(hosts=job.hosts, slots=job.slots, own=job.own)
+    return starter._replace(asked_end=its.asked_end), here
+
+
 def _counts(options: Options, hosts: int) -> tuple[int, int]:
     """Return how many hosts an attempt needs, and takes at most. Raises UsageError."""
     spares = _whole(options.spares or "0", "--spares", 0, MOST_NODES)
@@ -205,12 +219,12 @@ def _of_job(options: Options, hosts: int) -> Options:
 
 def _plan(options: Options, loaded: Settings, starter: Starter, job: Allocation) -> Plan:
     least, most = _counts(options, len(job.hosts))
-    limit = option_seconds(options.limit, "--limit", None)
-    warn = option_seconds(options.warn, "--warn", None)
-    if limit is None and warn is not None:
+    limit_s = option_seconds(options.limit, "--limit", NEVER)
+    warn_s = option_seconds(options.warn, "--warn", NEVER)
+    if limit_s == NEVER != warn_s:
         if job.end is None:
             raise UsageError("a time limit to warn about", "none from the scheduler", "--limit 4h")
-        limit = job.end - time.time()
+        limit_s = job.end - time.time()
     name = options.warn_signal.upper().removeprefix("SIG")
     if name not in _WARNINGS:
         raise UsageError(f"a signal: {', '.join(_WARNINGS)}", options.warn_signal, "--warn-signal USR1")
@@ -223,19 +237,18 @@ def _plan(options: Options, loaded: Settings, starter: Starter, job: Allocation)
         grace_s=option_seconds(options.grace, "--grace", job.grace_s),
         join_s=loaded.timeout,
         window_s=option_seconds(options.window, "--window", 30.0),
-        warn_at_s=None if limit is None or warn is None else max(limit - warn, 0.0),
-        limit_at_s=limit,
-        stall_s=option_seconds(options.stall, "--stall", None),
+        warn_at_s=NEVER if warn_s == NEVER else max(limit_s - warn_s, 0.0),
+        limit_at_s=limit_s,
+        stall_s=option_seconds(options.stall, "--stall", NEVER),
         warn_signal=int(getattr(signal, f"SIG{name}")),
         signals_reach_command=starter.signals_reach_command,
     )
 
 
-_Default = TypeVar("_Default", float, None)
 _Value = TypeVar("_Value")
 
 
-def option_seconds(text: str | None, option: str, default: _Default) -> float | _Default:
+def option_seconds(text: str | None, option: str, default: float) -> float:
     """Return an option's time in seconds. Raises UsageError, which names the option."""
     return default if text is None else _read(values.seconds, text, option)
 
@@ -355,9 +368,8 @@ def run_together(command: tuple[str, ...], spec: MemberSpec, view: View, exec_op
 
 def _member_hosts(view: View) -> tuple[str, ...]:
     """Return a name for each member in rank order: its host's, with a number where the host has several members."""
-    counts: dict[str, int] = {}
-    names = []
+    names: dict[str, None] = {}
     for member in view.world.roster:
-        count = counts[member.host] = counts.get(member.host, 0) + 1
-        names.append(member.host if count == 1 else f"{member.host}.{count}")
+        numbered = (f"{member.host}.{number}" for number in itertools.count(2))
+        names[next(name for name in itertools.chain([member.host], numbered) if name not in names)] = None
     return tuple(names)

@@ -71,11 +71,6 @@ class Allocation(NamedTuple):
         """How many agents each host gets."""
         return self.slots if self.is_per_task else (1,) * len(self.hosts)
 
-    @property
-    def places(self) -> tuple[Place, ...]:
-        """Where the agents run, in rank order."""
-        return places_on(self.hosts, self.agents)
-
 
 class Launch(NamedTuple):
     """A process to start here, with the caller's environment, which starts the program on `hosts`.
@@ -136,14 +131,13 @@ class Starter(NamedTuple):
         keeps = ("--keep", ",".join(self.keeps)) if self.keeps else ()
         is_stdin = self.environment == "stdin"
         source = ("--stdin", *keeps) if is_stdin else ("--environ", file, *keeps) if file else ()
-        stdin = environ if is_stdin else None
-        for host, local in job.places:
+        for host, local in places_on(job.hosts, job.agents):
             argv = (*program, "--host", host, "--local", str(local))
             if host == job.own and host in hosts:
                 launches.append(Launch(argv, (host,)))
             elif host in hosts:
                 found = self.launches(job, (host,), (*argv, *source))
-                launches += [launch._replace(stdin=stdin) for launch in found]
+                launches += [launch._replace(stdin=environ if is_stdin else None) for launch in found]
         return tuple(launches)
 
 
@@ -276,9 +270,9 @@ def _ends_by(name: str) -> Callable[[Allocation], Allocation]:
     return lambda job: job._replace(end=end_of_job(job.environ.get(name, "")))
 
 
-def _each(argv: Callable[[str, tuple[str, ...]], tuple[str, ...]]) -> Launches:
+def _each(argv: Callable[[Allocation, str, tuple[str, ...]], tuple[str, ...]]) -> Launches:
     """Return what starts a program on each host by a command line of its own."""
-    return lambda _, hosts, program: tuple(Launch(argv(host, program), (host,)) for host in hosts)
+    return lambda job, hosts, program: tuple(Launch(argv(job, host, program), (host,)) for host in hosts)
 
 
 # PBS's programs are on PATH only where a login shell has read /etc/profile.d/pbs.sh: not in a job script of every
@@ -293,12 +287,6 @@ def _of_pbs(name: str, environ: Mapping[str, str]) -> str:
         return name
     place = pbs.programs(environ.get("PBS_CONF_FILE") or pbs.CONFIGURATION)
     return os.path.join(place, name) if place else name
-
-
-def _tmrsh(job: Allocation, hosts: tuple[str, ...], program: tuple[str, ...]) -> tuple[Launch, ...]:
-    """Return a pbs_tmrsh to each host."""
-    tmrsh = _of_pbs("pbs_tmrsh", job.environ)
-    return tuple(Launch((tmrsh, host, *program), (host,)) for host in hosts)
 
 
 def _pbs_end(job: Allocation) -> int | None:
@@ -329,13 +317,6 @@ def _asked(*argv: str) -> str:
 # Source: flux-exec(1), flux-broker-attributes(7), hostlist, flux-environment(7), and src/cmd/flux-exec.c.
 _FLUX_HOSTS = ("flux", "getattr", "hostlist")
 _FLUX_S = 30.0
-
-
-def _flux(job: Allocation, hosts: tuple[str, ...], program: tuple[str, ...]) -> tuple[Launch, ...]:
-    """Return a flux exec to each host: the broker's rank is the host's place in the instance's list."""
-    return tuple(
-        Launch(("flux", "exec", "--noinput", f"--rank={job.hosts.index(host)}", *program), (host,)) for host in hosts
-    )
 
 
 def _flux_hosts(job: Allocation) -> Allocation:
@@ -475,7 +456,7 @@ def _slurm_completed(job: Allocation) -> Allocation:
     """Return the allocation with what Slurm knows beyond its facts. Raises FactsError."""
     slots = _component_slots(job.environ) or _slots_in_order(job)
     end = number(job.environ.get("SLURM_JOB_END_TIME") or "", least=1, most=2**32)
-    wait = number(_slurm_setting(job.environ, "KillWait") or "", most=10**6)
+    wait = number(_slurm_setting(job.environ, "KillWait") or "", most=65533)  # slurm.conf(5)
     wait_s = job.kill_wait_s if wait is None else float(wait)
     return job._replace(hosts=tuple(slots), slots=tuple(slots.values()), end=end, kill_wait_s=wait_s)
 
@@ -544,11 +525,12 @@ _SSH = ("ssh", "-T", "-x", "-o", "BatchMode=yes", "-o", "ControlMaster=no", "-o"
 
 TABLE = (
     # This host alone: the program is started here.
-    Starter("local", "this host alone", _each(lambda _, program: program), 30.0, environment="own"),
+    Starter("local", "this host alone", _each(lambda _job, _host, program: program), 30.0, environment="own"),
     Starter(
         "flux",
         "flux exec",
-        _flux,
+        # The broker's rank is the host's place in the instance's list.
+        _each(lambda job, host, program: ("flux", "exec", "--noinput", f"--rank={job.hosts.index(host)}", *program)),
         kill_wait_s=5.0,  # flux-config-exec(5), kill-timeout
         cancel=("flux", "cancel"),
         environment="own",
@@ -573,7 +555,7 @@ TABLE = (
     Starter(
         "torque",
         "pbsdsh",
-        _each(lambda host, program: ("pbsdsh", "-o", "-h", host, *program)),
+        _each(lambda _, host, program: ("pbsdsh", "-o", "-h", host, *program)),
         kill_wait_s=2.0,  # kill_delay of a queue
         cancel=("qdel",),
         keeps=(
@@ -589,7 +571,7 @@ TABLE = (
     Starter(
         "pbs",
         "pbs_tmrsh",
-        _tmrsh,
+        _each(lambda job, host, program: (_of_pbs("pbs_tmrsh", job.environ), host, *program)),
         kill_wait_s=10.0,  # kill_delay of a queue
         cancel=("qdel",),
         found=_of_pbs,
@@ -606,7 +588,7 @@ TABLE = (
     Starter(
         "lsf",
         "blaunch",
-        _each(lambda host, program: ("blaunch", host, *_plain_argv(program))),
+        _each(lambda _, host, program: ("blaunch", host, *_plain_argv(program))),
         kill_wait_s=10.0,  # lsb.params, JOB_TERMINATE_INTERVAL
         cancel=("bkill",),
         keeps=("LSF_PM_", "LS_JOBPID", "TMPDIR", "HOSTNAME", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
@@ -615,7 +597,7 @@ TABLE = (
     Starter(
         "oar",
         "oarsh",
-        _each(lambda host, program: ("oarsh", host, f"exec {shlex.join(program)}")),
+        _each(lambda _, host, program: ("oarsh", host, f"exec {shlex.join(program)}")),
         kill_wait_s=10.0,
         cancel=("oardel",),
         environment="stdin",
@@ -627,7 +609,7 @@ TABLE = (
     Starter(
         "sge",
         "qrsh -inherit",
-        _each(lambda host, program: ("qrsh", "-inherit", host, *_plain_argv(program))),
+        _each(lambda _, host, program: ("qrsh", "-inherit", host, *_plain_argv(program))),
         kill_wait_s=10.0,  # qdel sends KILL at once, or after the queue's `notify`
         cancel=("qdel",),
         keeps=("TMP", "SGE_JOB_SPOOL_DIR", "HOSTNAME", "SGE_HGR_", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
@@ -635,7 +617,7 @@ TABLE = (
     Starter(
         "ssh",
         "ssh, for --hosts",
-        _each(lambda host, program: (*_SSH, host, f"exec {shlex.join(program)}")),
+        _each(lambda _, host, program: (*_SSH, host, f"exec {shlex.join(program)}")),
         kill_wait_s=30.0,  # nobody else waits
         environment="stdin",
         # What the login on the other host makes: a user may have another name there.
@@ -697,10 +679,3 @@ def find(
     is_here = not is_in_flux and count == 1 and not starter.is_at_once and own is not None
     local = _BY_NAME["local"]._replace(asked_end=starter.asked_end)
     return (local if is_here else starter), starter.completed(job)
-
-
-def with_options(starter: Starter, job: Allocation, options: tuple[str, ...]) -> Allocation:
-    """Return the allocation with a person's own options for the starter's program. Raises UsageError."""
-    if options and not starter.takes_options:
-        raise UsageError("a starter that takes options, which is srun", starter.help, "leaving --start-option out")
-    return job._replace(options=options)

@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +10,7 @@ import pytest
 from cluster.hosts import Hosts
 from cluster.paths import MINGLE
 from cluster.slurm import SlurmCluster
-from support.members import END_S, KEYED, ended
+from support.members import END_S, KEYED
 
 # A directory that each host has for itself, and what is in it.
 HERE = "/var/tmp/here"
@@ -99,22 +98,6 @@ def test_no_task_of_a_step_starts_where_one_node_cannot(slurm: SlurmCluster, tmp
         all_say([(tmp_path / f"err.{task}").read_text() for task in range(4)], f"node{odd % 4 + 1}: {fault.said}")
 
 
-def test_no_host_without_a_scheduler_starts_where_one_cannot(four: Hosts, tmp_path: Path) -> None:
-    """They elect rank 0, and one of them comes so late that the others have long known."""
-    command = Command(four, tmp_path)
-    for odd, name in enumerate(("missing", "closed stdout", "read-only directory")):
-        fault = FAULTS[name]
-        command.install(odd, fault.break_it)
-        words = typed(fault, odd, "--id", name.replace(" ", "-"), "--nodes", "4", "--via", "multicast")
-        members = [host.popen(words, env=KEYED) for host in [*four][:3]]
-        time.sleep(0.4)
-        members.append(four[3].popen(words, env=KEYED))
-        done = [ended(member) for member in members]
-        assert ([one.returncode for one in done], command.started()) == ([fault.status] * 4, []), (name, done)
-        all_say([one.stderr for one in done], f"node{odd + 1}: {fault.said}")
-    command.remove()
-
-
 def test_no_host_of_a_run_starts_where_one_cannot(slurm: SlurmCluster, on_slurm: Command) -> None:
     """The runner tells it once, with the status, and does not begin again."""
     for name, fault in {"bad interpreter": FAULTS["bad interpreter"], **OF_A_RUN}.items():
@@ -123,7 +106,7 @@ def test_no_host_of_a_run_starts_where_one_cannot(slurm: SlurmCluster, on_slurm:
         done = slurm.controller.run(["salloc", "-N4", "sh", "-c", line], env=KEYED, timeout=END_S)
         assert (done.returncode, on_slurm.started()) == (fault.status, []), (name, done)
         assert fault.said in done.stderr, done.stderr
-        assert "begins again" not in done.stderr
+        assert "restarts:" not in done.stderr
         assert len(set(re.findall(r"^node\d: (mingle: expected .*)", done.stderr, re.MULTILINE))) <= 1, done.stderr
 
 
@@ -137,7 +120,7 @@ def test_a_command_that_fails_only_at_its_execution_ends_the_others(
     done = slurm.controller.run(words, env={**KEYED, "STAYS": "1"}, timeout=END_S)
     assert done.returncode == 126, done
     assert f"saw {PROGRAM}: Exec format error" in done.stderr, done.stderr
-    assert "begins again" not in done.stderr
+    assert "restarts:" not in done.stderr
 
 
 @pytest.mark.parametrize(("nodes", "odd"), [(2, 3), (2, 0), (1, 1)])

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mingle_hooks.run import attempt
-from mingle_hooks.run.attempt import Cause, Deliveries, Plan, RootCause, Roster, Stopping, StopRequest
+from mingle_hooks.run.attempt import NEVER, Cause, Deliveries, Plan, RootCause, Roster, Stopping, StopRequest
 from mingle_hooks.run.messages import Ended
 
 HUP, INT, USR1, TERM = 1, 2, 10, 15
@@ -41,7 +41,7 @@ def test_a_host_is_called_and_here_as_a_whole() -> None:
 
 def test_hosts_are_complete_once_nobody_to_come_would_have_a_rank() -> None:
     """A host that failed twice is not taken where there is another."""
-    complete = ["".join(states) for states in product("aci", repeat=3) if roster("".join(states)).is_complete(2)]
+    complete = ["".join(states) for states in product("aci", repeat=3) if roster("".join(states)).is_complete()]
     assert complete == ["aai", "aia", "aii", "iaa", "iai", "iia", "iic", "iii"]
     assert (roster("ifi").here(), roster("ifi", least=3).here()) == (["a", "c"], ["a", "b", "c"])
 
@@ -51,9 +51,7 @@ FOREVER = Plan(("a",), (1,), 1, 1)
 
 
 def stopping(plan: Plan = LIMITED) -> Stopping:
-    made = Stopping(plan)
-    made.begin(100.0)
-    return made
+    return Stopping(plan, 100.0)
 
 
 def test_the_warning_and_the_limit_are_due_once() -> None:
@@ -63,10 +61,12 @@ def test_the_warning_and_the_limit_are_due_once() -> None:
     assert (its.is_warning_due(86_100), its.is_warning_due(86_100), its.was_warned) == (True, False, True)
     repeated = [its.is_repeated(number, at) for number, at in ((USR1, 86_160), (USR1, 86_161), (INT, 86_100))]
     assert repeated == [True, False, False]
-    assert (its.due, its.is_limit_due(86_484.9), its.is_limit_due(86_485), its.due) == (86_485, False, True, None)
-    assert not its.is_limit_due(86_500)
+    assert (its.due, its.limit_at) == (86_485, 86_485)
+    assert stopping(LIMITED._replace(limit_at_s=12)).limit_at == 106  # COMMAND gets half of a short time
+    its.stop(TERM, 86_485)
+    assert its.due == NEVER
     its.by = 7.0
-    assert (its.due, stopping(FOREVER).due, stopping(FOREVER).end_at) == (7.0, None, float("inf"))
+    assert (its.due, stopping(FOREVER).due, stopping(FOREVER).end_at) == (7.0, NEVER, NEVER)
 
 
 def test_a_signal_is_the_warning_near_its_time_or_if_it_ends_nothing() -> None:
@@ -75,13 +75,13 @@ def test_a_signal_is_the_warning_near_its_time_or_if_it_ends_nothing() -> None:
         (LIMITED, USR1, times[2:]),
         (LIMITED, TERM, ()),
         (LIMITED._replace(warn_signal=TERM), TERM, (86_040, 86_160)),
-        (LIMITED._replace(warn_signal=HUP, warn_at_s=None), HUP, ()),
+        (LIMITED._replace(warn_signal=HUP, warn_at_s=NEVER), HUP, ()),
         (FOREVER, USR1, times),
     ):
         for at in times:
             its = stopping(plan)
             assert its.is_warning(number, at) is its.was_warned is (at in warnings)
-            assert its.is_warning_due(99_999) is (plan.warn_at_s is not None and at not in warnings)
+            assert its.is_warning_due(99_999) is (plan.warn_at_s < NEVER and at not in warnings)
 
 
 @pytest.mark.parametrize("was_warned", [False, True])
@@ -104,12 +104,12 @@ def test_a_signal_that_hosts_notice_at_different_times_is_one() -> None:
     its = Deliveries(reaches=True)
     noticed = [its.notice(USR1, 0, 10.0), its.notice(USR1, 2, 10.125), its.notice(TERM, None, 10.125)]
     assert (noticed, its.due, its.ready(10.125)) == ([True, False, True], 10.25, [])
-    assert (its.ready(10.25), its.due) == ([(1, USR1, frozenset({0, 2}))], 10.375)
-    assert (its.ready(11), its.due, its.ready(11)) == ([(2, TERM, frozenset())], None, [])
-    assert [its.notice(USR1, 1, 11.9), its.due, its.notice(USR1, 1, 12.0), its.due] == [False, None, True, 12.25]
-    assert its.ready(20) == [(3, USR1, frozenset({1}))]
+    assert (its.ready(10.25), its.due) == ([(1, USR1, 10.0, {0, 2})], 10.375)
+    assert (its.ready(11), its.due, its.ready(11)) == ([(2, TERM, 10.125, set())], NEVER, [])
+    assert [its.notice(USR1, 1, 11.9), its.due, its.notice(USR1, 1, 12.0), its.due] == [False, NEVER, True, 12.25]
+    assert its.ready(20) == [(3, USR1, 12.0, {1})]
     alone = Deliveries(reaches=False)
-    assert (alone.notice(TERM, 0, 10.0), alone.due, alone.ready(10.0)) == (True, 10.0, [(1, TERM, frozenset())])
+    assert (alone.notice(TERM, 0, 10.0), alone.due, alone.ready(10.0)) == (True, 10.0, [(1, TERM, 10.0, set())])
 
 
 def test_a_cause_is_reported_once_and_once_it_is_certain() -> None:
@@ -119,7 +119,7 @@ def test_a_cause_is_reported_once_and_once_it_is_certain() -> None:
     root.quiet(2, 5.0)
     root.suspect([0, 2])
     root.set(CAUSE)
-    assert (root.suspects, root.to_report(), its.failures) == ({2: 5.0}, None, {"a": 0, "b": 1, "c": 0})
+    assert (root.suspects, root.to_report(), its.failures) == ({2}, None, {"a": 0, "b": 1, "c": 0})
     root.alive(2)
     assert [root.to_report(), root.to_report()] == [CAUSE, None]
     root.set(echo := CAUSE._replace(host="c", exception="OSError: Broken pipe"))
@@ -130,11 +130,11 @@ def test_a_cause_is_reported_once_and_once_it_is_certain() -> None:
         root.set(CAUSE._replace(kind=kind))
         assert its.failures == {"a": 0, "b": int(kind == "ended"), "c": 0}
     root.suspect([2])
-    assert root.suspects == {}  # it is not quiet any more
+    assert not root.suspects  # it is not quiet any more
     root.quiet(0, 6.0)
     root.suspect([0])
     root.reset()
-    assert (root.cause, root.to_report(), root.suspects) == (None, None, {})
+    assert (root.cause, root.to_report(), root.suspects) == (None, None, set())
 
 
 def test_the_fourth_failure_of_one_kind_is_the_same_again() -> None:

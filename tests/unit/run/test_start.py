@@ -17,7 +17,7 @@ from mingle_hooks.job import member_spec
 from mingle_hooks.net.addresses import hostname
 from mingle_hooks.rendezvous.messages import Assignment, Member, View, World
 from mingle_hooks.run import agent, messages, start, starters
-from mingle_hooks.run.attempt import Plan
+from mingle_hooks.run.attempt import NEVER, Plan
 from mingle_hooks.run.messages import Silence
 from mingle_hooks.run.start import Options, Request
 from mingle_hooks.run.starters import Allocation
@@ -67,11 +67,11 @@ def test_silence_is_a_hosts_and_a_processs() -> None:
 
 def test_the_limit_is_the_users_or_if_there_is_a_warning_the_schedulers() -> None:
     for options, end_s, expected in (
-        (Options(), None, (None, None)),
-        (Options(limit="60"), None, (None, 60.0)),
+        (Options(), None, (NEVER, NEVER)),
+        (Options(limit="60"), None, (NEVER, 60.0)),
         (Options(limit="60", warn="50"), 90, (10.0, 60.0)),
         (Options(limit="60", warn="70"), None, (0.0, 60.0)),
-        (Options(), 90, (None, None)),
+        (Options(), 90, (NEVER, NEVER)),
         (Options(warn="50"), 90, (40.0, 90.0)),
     ):
         job = starters.Allocation(("a",), (1,), end=None if end_s is None else int(time.time()) + end_s)
@@ -109,6 +109,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Requ
 
 
 FOUR = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "4", "SLURM_JOB_NODELIST": "n[1-4]"}
+ENDING = {**FOUR, "SLURM_JOB_END_TIME": str(2**31)}
 
 
 def test_what_is_asked_for_is_a_request(asked: Callable[..., Request]) -> None:
@@ -126,6 +127,9 @@ def test_what_is_asked_for_is_a_request(asked: Callable[..., Request]) -> None:
     assert mpi.exec_options == ("--quiet", "--verbatim")
     whole = asked("mpirun -n 4 true", Options(), FOUR | {"MINGLE_NODES": "4"})  # not of agents: there is one
     assert (whole.plan.hosts, whole.plan.least, whole.plan.most) == (here, 1, 1)
+    for job in (asked("mpirun -n 4 true", Options(warn="60"), ENDING), asked("true", Options(), ENDING, alone=True)):
+        assert (job.job.job_id, job.job.end, job.plan.grace_s, job.starter.name) == ("7", 2**31, 28.0, "local")
+        assert job.starter.asked_end == starters._BY_NAME["slurm"].asked_end
     verbatim = asked("mpirun -n 2 true", two, verbatim=True)
     assert (verbatim.plan.hosts, verbatim.is_of_job, verbatim.exec_options) == (("a", "b"), False, ("--verbatim",))
     for nodes in (None, "1"):
@@ -152,7 +156,7 @@ def test_what_cannot_be_run_is_refused(asked: Callable[..., Request]) -> None:
             asked(str(settings.pop("line", "true")), options, environ, **settings)
 
 
-ROSTER = tuple(Member(n, host, f"10.0.0.{n + 1}", 1) for n, host in enumerate("aab"))
+ROSTER = tuple(Member(n, host, f"10.0.0.{n + 1}", 1) for n, host in enumerate(("a", "a", "a.2")))
 
 
 def view(rank: int, size: int = 3) -> View:
@@ -167,7 +171,7 @@ def test_the_first_member_runs_what_the_others_are_agents_of(monkeypatch: pytest
     monkeypatch.setattr(agent, "become_program", lambda *how: asked.append(how) or sys.exit())
     assert start.run_together(("true",), spec, view(0), ("--id=7",)) == 5
     (request,) = asked
-    hosts, agreed, starter = ("a", "a.2", "b"), request.agreed, request.starter
+    hosts, agreed, starter = ("a", "a.2", "a.2.2"), request.agreed, request.starter
     plan, job = Plan(hosts, (1, 1, 1), 3, 3, grace_s=28.0, join_s=99.0), Allocation(hosts, (1, 1, 1), own="a")
     expected = Request(plan, starter, job, ("true",), ("--id=7",), spec.settings)
     assert request == expected._replace(id="7", agreed=agreed, keys=(KEY.encode(),))
@@ -178,7 +182,7 @@ def test_the_first_member_runs_what_the_others_are_agents_of(monkeypatch: pytest
     with pytest.raises(SystemExit):
         start.run_together(("true",), spec, view(2), ())
     program, options, environ = asked[1]
-    assert (program, options) == ("agent", agent.Options(host="b", local="0"))
+    assert (program, options) == ("agent", agent.Options(host="a.2.2", local="0"))
     assert (environ["MINGLE_RUN_ID"], environ[messages.KEY]) == (agreed.run, agreed.key.hex())
     assert environ[messages.AT] == ",".join(f"10.0.0.1 {port}" for port in agreed.ports)
     start.run_together(("true",), spec, view(0, 2), ())  # another world

@@ -16,9 +16,9 @@ from support.recorded import FOLDER, SLURM_VERSIONS, environ as variables
 from mingle_hooks.errors import FactsError, MingleError, PlaceError, UsageError
 from mingle_hooks.files import toml
 from mingle_hooks.run import starters
-from mingle_hooks.run.starters import Allocation, Launch, Place
+from mingle_hooks.run.starters import Allocation, Launch
 from mingle_hooks.schedulers.detect import detect
-from mingle_hooks.schedulers.facts import JobFacts, expand
+from mingle_hooks.schedulers.facts import JobFacts
 
 
 def recorded(name: str) -> dict[str, str]:
@@ -74,8 +74,7 @@ def test_each_scheduler_starts_by_its_own(tmp_path: Path, row: dict[str, Any]) -
 def test_slurms_facts_of_a_job_hold_no_secret(version: str) -> None:
     _, job = found(recorded(f"{version}/batch.1") | {"SLURM_JWT": "a token", "SLURM_GPUS": "3"})
     assert job.end == {"slurm-22.05.8": None, "slurm-26.05.3": 1826713549}[version]
-    assert job.places == (Place("node1", 0), Place("node2", 0), Place("node3", 0))
-    assert job._replace(is_per_task=True).places[:3] == (Place("node1", 0), Place("node1", 1), Place("node2", 0))
+    assert (job.agents, job._replace(is_per_task=True).agents) == ((1, 1, 1), (2, 2, 2))
     assert job.environ["SLURM_GPUS"] == "3"
     assert "a token" not in repr(job)
 
@@ -242,14 +241,6 @@ def test_gpus_that_hosts_share_unevenly_are_refused(here: str) -> None:
 def test_a_host_of_no_job_is_refused() -> None:
     with pytest.raises(UsageError, match=r"a host of the job.*node9"):
         starters.slurm(Allocation(("node1",), (1,)), ("node9",), PROGRAM)
-
-
-def test_a_thousand_hosts_are_a_short_word() -> None:
-    hosts = tuple(f"rack{n // 32}n{n % 32:02}" for n in range(1024))
-    (launch,) = starters.slurm(Allocation(hosts, (1,) * 1024), hosts, PROGRAM)
-    word = next(word for word in launch.argv if word.startswith("--nodelist="))
-    assert len(word) < 1024
-    assert expand(word.removeprefix("--nodelist=")) == hosts
 
 
 @pytest.mark.parametrize(("plugins", "binds"), [("task/none", False), ("task/affinity,task/cgroup", True)])

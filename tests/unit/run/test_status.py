@@ -111,7 +111,7 @@ def test_a_lost_node_is_missing_until_it_comes_again() -> None:
     assert state.failure.cause["silent_s"] == 15.0
 
 
-@pytest.mark.parametrize(("before", "code"), [((), 130), ((Noticed(None, TERM),), 143), ((Noticed(None, INT),), 130)])
+@pytest.mark.parametrize(("before", "code"), [((), 130), ((Noticed(TERM),), 143), ((Noticed(INT),), 130)])
 def test_the_end_at_once_comes_whoever_has_requested_the_end_before(before: tuple[Noticed, ...], code: int) -> None:
     run = Watched()
     run.take(Joined(0), Joined(1), formed(0), formed(1), *before)
