@@ -132,6 +132,9 @@ class ProgressFile:
 
 Address = tuple[object, ...]
 
+# Of more than a few agents, each gets its heartbeat in another of so many parts of the interval: a burst of thousands
+# may be longer than the kernel's queue, and would always lose the same ones.
+_FEW, _PARTS = 64, 10
 # struct in_pktinfo is interface, source, destination; struct in6_pktinfo is address, interface.
 _V4, _V6 = struct.Struct("@I4s4s"), struct.Struct("@16sI")
 
@@ -164,7 +167,7 @@ class Heartbeats:
     ) -> None:
         self._loop, self._secret, self._interval_s = loop, secret, interval_s
         self._agents, self._on_heartbeat = agents, on_heartbeat  # by number
-        self._sent = 0
+        self._sent = self._part = 0
         for sock in sockets.datagrams:
             loop.watch(sock, READ, lambda _events, sock=sock: self._take(sock))  # type: ignore[misc]
         self._beat()
@@ -178,14 +181,16 @@ class Heartbeats:
                 self._on_heartbeat(agent)
 
     def _beat(self) -> None:
+        parts = _PARTS if len(self._agents) > _FEW else 1
+        self._part += 1
         for agent in self._agents.values():
-            if agent.peer is not None:
+            if agent.peer is not None and (agent.number - self._part) % parts == 0:
                 sock, address, control = agent.peer
                 self._sent += 1
                 heartbeat = messages.pack_heartbeat(self._secret, RUNNER, messages.Heartbeat(agent.number, self._sent))
                 with suppress(OSError):  # the next may get through
                     sock.sendmsg([heartbeat], control, 0, address)
-        self._loop.after(self._interval_s, self._beat)
+        self._loop.after(self._interval_s / parts, self._beat)
 
 
 def _from_same_address(control: messages.Control) -> messages.Control:

@@ -741,14 +741,16 @@ def test_the_next_agent_of_a_place_counts_its_heartbeats_anew_and_no_earlier_one
         assert hub.kinds()[5:] == [Quiet]
 
 
-def test_agents_that_have_sent_a_heartbeat_get_one_in_each_interval() -> None:
+@pytest.mark.parametrize(("count", "parts"), [(64, 1), (65, 10)])
+def test_agents_that_have_sent_a_heartbeat_get_one_in_each_interval(count: int, parts: int) -> None:
+    """To many of them the heartbeats are spread over the interval."""
     now, heard = [100.0], list[int]()
     with Loop(lambda: now[0]) as loop, ExitStack() as stack:
         ours, theirs = (stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(2))
         for sock in (ours, theirs):
             sock.bind(("127.0.0.1", 0))
             sock.settimeout(0)
-        found = {number: runner.Agent(0, "a", number, cast("Any", None), 0.0) for number in range(3)}
+        found = {number: runner.Agent(0, "a", number, cast("Any", None), 0.0) for number in range(count)}
         sockets = cast("Any", SimpleNamespace(datagrams=[ours]))
         runner.Heartbeats(loop, sockets, SECRET, 1.0, found, lambda agent: heard.append(agent.number))
 
@@ -760,12 +762,15 @@ def test_agents_that_have_sent_a_heartbeat_get_one_in_each_interval() -> None:
             loop.turn(0)
             return [tuple(heartbeat) for heartbeat, *_ in messages.heartbeats(theirs, SECRET, messages.RUNNER)]
 
-        assert answers((0, 7), (1, 7)) == []
-        assert answers((0, 7), (0, 6), (0, 8), (3, 1), after_s=1.0) == [(0, 1), (1, 2)]
-        assert heard == [0, 1, 0]
-        assert answers(after_s=0.9) == []
+        assert answers(*((number, 7) for number in found)) == []
+        assert answers((0, 7), (0, 6), (0, 8), (count, 1)) == []
+        assert heard == [*found, 0]
+        rounds = [answers(after_s=1.01 / parts) for _ in range(parts)]
+        assert sorted(number for beats in rounds for number, _ in beats) == [*found]
+        assert sorted(sequence for beats in rounds for _, sequence in beats) == [*range(1, count + 1)]
+        assert max(map(len, rounds)) == -(-count // parts)
         del found[0]
-        assert answers((0, 9), (2, 1), after_s=0.1) == [(1, 3), (2, 4)]
+        assert 0 not in {number for _ in range(parts) for number, _ in answers((0, 9), after_s=1.01 / parts)}
 
 
 def test_an_answer_comes_from_the_address_that_was_asked() -> None:
