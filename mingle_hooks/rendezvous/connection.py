@@ -87,13 +87,23 @@ MOST_KEEPALIVES = 127
 LAST_ACK = struct.Struct("@56xI")
 
 
+def _watch_own(loop: Loop, sock: socket.socket, ready: Call) -> None:
+    """Watch a socket for READ, or close it. Raises OSError at a limit."""
+    try:
+        loop.watch(sock, READ, ready)
+    except OSError:
+        sock.close()
+        raise
+
+
 class Connection:
     """A connection that owns its socket, hands over whole frames, and reports its end once.
 
     `on_frame(kind, payload)` may raise WireError, which ends the connection. `on_end(reason)` is called exactly once,
     unless close() comes first, and never within send(), whose caller may be iterating over connections. `on_room()` is
     called when less data waits than before. `most_bytes` bounds a frame, and grows when the peer has proved that it
-    holds the key. `stalled_s` bounds the wait for the rest of a frame.
+    holds the key. `stalled_s` bounds the wait for the rest of a frame. Raises OSError, with the socket closed, if it
+    cannot be watched.
     """
 
     __slots__ = (
@@ -117,7 +127,7 @@ class Connection:
         self._out: list[memoryview] = []  # not copied: thousands may wait for the same roster
         self.waiting_bytes = 0  # of these
         self._events = READ
-        loop.watch(sock, READ, self._ready)
+        _watch_own(loop, sock, self._ready)
 
     @property
     def closed(self) -> bool:
@@ -561,7 +571,7 @@ class Lookup:
         self._loop, self._host, self._on_result = loop, host, on_result
         self._receiver = _start_lookup(host)
         self._receiver.settimeout(0)
-        loop.watch(self._receiver, READ, self._ready)
+        _watch_own(loop, self._receiver, self._ready)
 
     def close(self) -> None:
         """Drop the answer."""

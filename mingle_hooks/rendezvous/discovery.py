@@ -423,15 +423,12 @@ class Dialer:
             if now - oldest.since < FAIR_S:
                 return False
             oldest.hang_up()
-        sock = None
         try:
             sock = dial(*key)
             notice_loss(sock, drop_unsent=True)
             self._calls[key] = _Call(self, endpoint, sock)
         except OSError as error:  # no route now, or a limit is reached; its backend will name it again
             self.loop.missed(error)
-            if sock is not None:
-                sock.close()
             return False
         return True
 

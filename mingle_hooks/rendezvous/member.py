@@ -187,12 +187,11 @@ class Probe:
         self._timer = loop.after(self._again_s, self.start)
         self._again_s = min(2 * self._again_s, PROBE_SELDOM_S)
         try:
-            sock = dial(self.address, self._port)
+            self._connection = Connection(loop, dial(self.address, self._port), self._frame, self._ended)
         except OSError as error:  # such as no route: the next attempt may find one
             loop.missed(error)
             return
         self._nonce, self.own_address = os.urandom(wire.NONCE_BYTES), ""
-        self._connection = Connection(loop, sock, self._frame, self._ended)
         at = wire.dialled(self.address, self._port).encode()
         proof = self._membership.secret.mac(b"verify", self._nonce, self._membership.proven.leader, at)
         body = {"tag": self._membership.attempt.tag.hex(), "nonce": self._nonce.hex(), "proof": proof.hex()}

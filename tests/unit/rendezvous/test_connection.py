@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import select
 import signal
 import socket
@@ -345,6 +346,19 @@ def test_an_event_of_a_closed_socket_does_not_make_a_look_up_wait(monkeypatch: p
         answers.set()
         until(loop, lambda: found)
     assert found == [("node1", ["10.0.0.1"])]
+
+
+@pytest.mark.parametrize("make", [Lookup, Connection], ids=["look-up", "connection"])
+def test_a_socket_that_cannot_be_watched_is_closed(
+    monkeypatch: pytest.MonkeyPatch, make: Callable[..., object]
+) -> None:
+    refusal = Mock(side_effect=OSError(errno.ENOSPC, "no watches left"))
+    with Loop() as loop, socket.socket() as sock:
+        monkeypatch.setattr(loop, "watch", refusal)
+        with pytest.raises(OSError, match="no watches left"):
+            make(*((loop, "localhost", Mock()) if make is Lookup else (loop, sock, Mock(), Mock())))
+        ((its, *_),) = [call.args for call in refusal.call_args_list]
+        assert its.fileno() == -1
 
 
 # Listeners without a descriptor for another caller wait, unless they are left meanwhile.
