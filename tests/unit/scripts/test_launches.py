@@ -40,8 +40,9 @@ def test_what_a_job_requests(text: str, expected: tuple[int, int | None, str]) -
 def test_a_submission_requests_what_its_words_and_directives_do() -> None:
     """Words of other commands are none."""
     script = "sbatch -N4 <<E\n#SBATCH -N2 -n8\nE\nqsub -l select=3 <<E\n#PBS -l select=2\nE\n"
-    script += "cat -N4 <<E\n#PBS -l nodes=5\nE\n"
-    assert [job.requested for job in read_jobs(script)[1:]] == [(4, 8, "slurm"), (3, None, "pbs"), (5, None, "pbs")]
+    script += "cat -N4 <<E\n#PBS -l nodes=5\nE\nbsub -nnodes 4 <<E\n#BSUB -nnodes 2\nE\n"
+    found = [job.requested for job in read_jobs(script)[1:]]
+    assert found == [(4, 8, "slurm"), (3, None, "pbs"), (5, None, "pbs"), (4, None, "lsf")]
 
 
 @pytest.mark.parametrize(
