@@ -435,12 +435,14 @@ def test_a_block_can_be_replaced_without_a_copy(tmp_path: Path) -> None:
     [
         ("slurm.sh.j2", "#!/bin/bash\n\n{{ no_such_thing | sh }}\n", "slurm.sh.j2:3: 'no_such_thing' is undefined"),
         ("script.sh.j2", "\n{{ job.nodez }}", "script.sh.j2:2: .*nodez"), ("slurm.sh.j2", "{% if %}", "slurm.sh.j2:1"),
+        ("slurm.sh.j2", "\n{{ job.nodes + job.job_name }}", "slurm.sh.j2:2: unsupported operand"),
+        ("slurm.sh.j2", "\udcff", "one that cannot be read: 'utf-8' codec"),
     ],
 )  # fmt: skip
 def test_a_mistake_in_a_template_has_its_file_and_line(tmp_path: Path, file: str, text: str, error: str) -> None:
-    """A variable that is missing, also in a template for all schedulers, and an error of the parser."""
-    (tmp_path / file).write_text(text)
-    with pytest.raises(UsageError, match=f"{tmp_path}/{error}"):
+    """A variable that is missing, also in a template for all schedulers, errors of the parser and of an expression."""
+    (tmp_path / file).write_text(text, errors="surrogateescape")
+    with pytest.raises(UsageError, match=error):
         render("slurm", describe({}, ["train.py"]), places=(str(tmp_path),))
 
 
