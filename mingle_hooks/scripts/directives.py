@@ -56,10 +56,17 @@ def refused(field: str, value: object, can: str, remedy: str = "") -> UsageError
     return UsageError(f"--{field} as {can}", seen, remedy or f"another value for --{field}, or leaving it out")
 
 
-def refused_name(name: str, can: str) -> UsageError:
-    """Return the error for a job's name, with the nearest one that every scheduler takes."""
-    safe = re.sub("[^A-Za-z0-9_.-]", "_", name)[:200]
-    return refused("job-name", name, can, f"--job-name {safe if safe[:1].isalpha() else f'job{safe}'}")
+def name_of(job: Job, pattern: re.Pattern[str], can: str) -> str:
+    """Return the job's name. Raises UsageError, with the nearest name that every scheduler takes."""
+    safe = re.sub("[^A-Za-z0-9_.-]", "_", job.job_name)[:200]
+    return matching("job-name", job.job_name, pattern, can, safe if safe[:1].isalpha() else f"job{safe}")
+
+
+def without_qos(job: Job, scheduler: str) -> None:
+    """Raise UsageError if the job has a quality of service, which the scheduler has not."""
+    if job.qos:
+        can = f"nothing, because {scheduler} has none"
+        raise refused("qos", job.qos, can, "leaving --qos out; a queue is --partition")
 
 
 def only_group(job: Job) -> Group:
@@ -233,11 +240,7 @@ _PBS_MAIL = {"BEGIN": "b", "END": "e", "FAIL": "a", "ALL": "abe", "NONE": "n"}
 
 def _pbs(job: Job) -> tuple[Directive, ...]:
     """Return the directives: one chunk for each node, on hosts of their own. Raises UsageError."""
-    if job.qos:
-        raise refused("qos", job.qos, "nothing, because PBS has none", "leaving --qos out; a queue is --partition")
-    if job.partition and job.reservation:
-        can = "the only queue, because --partition names one too"
-        raise refused("reservation", job.reservation, can, "leaving --partition out")
+    without_qos(job, "PBS")
     chunks = "+".join(_pbs_chunk(group) for group in job.groups)
     patterns = {"x": job.job_name, "a": _PBS_INDEX}
     return (
@@ -247,7 +250,7 @@ def _pbs(job: Job) -> tuple[Directive, ...]:
         *rows_of(
             _pbs_quoted,
             ("-l walltime=", "time", job.time and as_hms(job.time)),
-            ("-q ", *_pbs_queue(job)),
+            ("-q ", "reservation" if job.reservation else "partition", _pbs_queue(job)),
             ("-J ", "array", job.array and _pbs_array(job.array)),
         ),
         *_pbs_closing(job, patterns, _pbs_dependency(f"{_PBS_ON_JOBS}|runone", "on")),
@@ -256,9 +259,8 @@ def _pbs(job: Job) -> tuple[Directive, ...]:
 
 def _pbs_opening(job: Job) -> tuple[Directive, ...]:
     """Return the first directives for any qsub."""
-    if not _PBS_NAME.fullmatch(job.job_name):
-        raise refused_name(job.job_name, "a letter, then letters, digits and _.+-")
-    return (Directive(f"-N {job.job_name}", "job-name"), Directive("-S /bin/bash", "default"))
+    name = name_of(job, _PBS_NAME, "a letter, then letters, digits and _.+-")
+    return (Directive(f"-N {name}", "job-name"), Directive("-S /bin/bash", "default"))
 
 
 def _pbs_dependency(on_jobs: str, on_counts: str) -> re.Pattern[str]:
@@ -300,9 +302,14 @@ def _pbs_quoted(field: str, value: str) -> str:
     return '"' + value.replace('"', '"\'"\'"') + '"'
 
 
-def _pbs_queue(job: Job) -> tuple[str, str]:
-    field, name = ("reservation", job.reservation) if job.reservation else ("partition", job.partition)
-    return field, matching(field, name, _PBS_QUEUE, "the name of a queue, as a reservation has one too")
+def _pbs_queue(job: Job) -> str:
+    if job.partition and job.reservation:
+        can = "the only queue, because --partition names one too"
+        raise refused("reservation", job.reservation, can, "leaving --partition out")
+    can = "the name of a queue, as a reservation has one too"
+    return matching("partition", job.partition, _PBS_QUEUE, can) or matching(
+        "reservation", job.reservation, _PBS_QUEUE, can
+    )
 
 
 def _pbs_path(field: str, path: str, patterns: Mapping[str, str]) -> str:
@@ -439,8 +446,7 @@ _LSF_MAIL = {"BEGIN": "B", "END": "N", "FAIL": "N", "ALL": "BN", "NONE": ""}
 def _lsf(job: Job) -> tuple[Directive, ...]:
     """Return the directives: slots are processes, and `span[ptile=…]` puts them on nodes. Raises UsageError."""
     group = only_group(job)
-    if not _LSF_NAME.fullmatch(job.job_name):
-        raise refused_name(job.job_name, "letters, digits and _.-")
+    name = name_of(job, _LSF_NAME, "letters, digits and _.-")
     needs = [f"span[ptile={group.ntasks}]"] + ([f"affinity[core({group.cpus})]"] if group.cpus else [])
     if group.mem:
         needs += [f"rusage[mem={as_size(group.mem, ('MB', 'GB'))}/host]"]
@@ -452,7 +458,7 @@ def _lsf(job: Job) -> tuple[Directive, ...]:
     return (
         *rows_of(
             _lsf_quoted,
-            ("-J ", "array" if job.array else "job-name", job.job_name + _lsf_array(job)),
+            ("-J ", "array" if job.array else "job-name", name + _lsf_array(job)),
             ("-n ", "nodes", group.nodes * group.ntasks),
         ),
         Directive(f'-R "{" ".join(needs)}"', "ntasks-per-node", _LSF_NEEDS),
@@ -570,14 +576,11 @@ _SGE_PATTERNS = {"j": "$JOB_ID", "A": "$JOB_ID", "a": "$TASK_ID", "x": "$JOB_NAM
 def _sge(job: Job) -> tuple[Directive, ...]:
     """Return the directives. The queue requeues a job on the script's exit status 99. Raises UsageError."""
     group = only_group(job)
-    if job.qos:
-        can = "nothing, because Grid Engine has none"
-        raise refused("qos", job.qos, can, "leaving --qos out; a queue is --partition")
+    without_qos(job, "Grid Engine")
     if group.gpus and group.gpus.type:
         can, works = "a number, with the type as a --constraint of the site's", f"--gpus-per-node {group.gpus.number}"
         raise refused("gpus-per-node", group.gpus, can, works)
-    if not _SGE_NAME.fullmatch(job.job_name):
-        raise refused_name(job.job_name, "a letter, then letters, digits and _.+-")
+    name = name_of(job, _SGE_NAME, "a letter, then letters, digits and _.+-")
     slots = group.ntasks * (group.cpus or 1)
     of_slots = ("ntasks-per-node", "cpus-per-task")
     has_pe = any(text.startswith("-pe ") for text in job.directive)  # the user's own, with a number of slots
@@ -589,7 +592,7 @@ def _sge(job: Job) -> tuple[Directive, ...]:
     can = "names of queues, such as all.q@@gpus,long.q"
     mail_user = matching("mail-user", job.mail_user, _SGE_MAIL_USERS, "addresses", "me@example.org")
     return (
-        Directive(f"-N {job.job_name}", "job-name"),
+        Directive(f"-N {name}", "job-name"),
         Directive("-S /bin/bash", "default", of_slots if has_pe else ()),
         *([] if has_pe else [Directive(f"-pe mpi {group.nodes * slots}", "nodes", of_slots)]),
         *rows_of(

@@ -588,12 +588,13 @@ def _times(loop: Command, text: str) -> int | None:
         return int(counting[3]) - int(counting[1]) + bool(counting[2])
     words = [word.text for word in loop.words[3:]]
     if len(words) == 1 and _RANGE.fullmatch(words[0]):
-        first, *others = [int(number) for number in re.findall(r"\d+", words[0])]
-        if "{" in words[0]:
-            last, step = others[0], others[-1] if len(others) > 1 else 1
-        else:
-            last, step = ([first, *others])[-1], others[0] if len(others) > 1 else 1
-        return len(range(first if others else 1, last + 1, step or 1))
+        numbers = [int(number) for number in re.findall(r"\d+", words[0])]
+        if "{" in words[0]:  # {FIRST..LAST..STEP}
+            first, last, step = [*numbers, 1][:3]
+        else:  # seq FIRST STEP LAST
+            *before, last = numbers
+            first, step = [*before, 1, 1][:2]
+        return len(range(first, last + 1, step or 1))
     return None if not words or re.search(r"[$`]", " ".join(words)) else len(words)
 
 
