@@ -24,7 +24,7 @@ Place = Literal["batch", "step", "host"]
 # What a job requests.
 
 NODES = re.compile(r"(?:--nodes[= ]|(?<!\S)-N\s{0,8})(\d{1,9})(?:-(\d{1,9}))?")
-_TORQUES = re.compile(r"-l\s{1,8}\S{0,99}?nodes=(\d{1,9})")
+_TORQUES = re.compile(r"-l\s{0,8}\S{0,99}?nodes=(\d{1,9})")
 _CHUNKS = re.compile(r"select=(\S+)")
 _CHUNK = re.compile(r"(\d{0,9})(?:\S*?\bmpiprocs=(\d{1,9}))?")
 EACH = re.compile(r"--(?:n?tasks-per-node)[= ](\d{1,9})")

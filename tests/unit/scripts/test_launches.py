@@ -27,8 +27,8 @@ def started(launch: Launch) -> str:
         ("#SBATCH -N1 -n1\n#SBATCH hetjob\n#SBATCH -N4\n#SBATCH packjob\n#SBATCH -N2", (4, None, "slurm")),
         ("#PBS -l select=2:ncpus=4:mpiprocs=3+4:mpiprocs=5+ncpus=1:mpiprocs=2+mpiprocs=1", (8, 29, "pbs")),
         ("#PBS -l select=1\n#PBS -l select=9:mpiprocs=2", (1, 18, "pbs")), ("#BSUB -nnodes 3 -N 4", (3, None, "lsf")),
-        ("#PBS -l walltime=1,nodes=3:ppn=8 -N 9", (3, None, "pbs")), ("srun -N9 x", (0, None, "")),
-        ("#SBATCH -n2", (0, 2, "slurm")), ("#SBATCH -n 1", (1, 1, "slurm")),
+        ("#PBS -l walltime=1,nodes=3:ppn=8 -N 9", (3, None, "pbs")), ("#PBS -lnodes=3:ppn=8", (3, None, "pbs")),
+        ("srun -N9 x", (0, None, "")), ("#SBATCH -n2", (0, 2, "slurm")), ("#SBATCH -n 1", (1, 1, "slurm")),
     ],
 )  # fmt: skip
 def test_what_a_job_requests(text: str, expected: tuple[int, int | None, str]) -> None:
