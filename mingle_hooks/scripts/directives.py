@@ -28,10 +28,10 @@ class Scheduler(NamedTuple):
     marker: str  # what begins a directive
     help: str
     directives: Callable[[Job], tuple[Directive, ...]]
-    runs_tasks: bool = False  # it can start every training process itself, not only one on each node
+    # It can start every training process itself, not only one on each node, and in enroot's images, by pyxis.
+    runs_tasks: bool = False
     again: str = ""  # a shell word: the command that requeues the job
     submitted_in: str = ""  # the variable with the directory that the job was submitted in
-    runs_pyxis: bool = False  # its own starter knows enroot's images
     also: tuple[str, ...] = ()  # other names
 
 
@@ -644,9 +644,7 @@ _AGAIN = '"scontrol requeue $SLURM_JOB_ID"'
 _NEW = """"$(printf 'cd %q && qsub %q' "$PBS_O_WORKDIR" "$0")\""""
 
 TABLE = (
-    Scheduler(
-        "slurm", "sbatch", "#SBATCH", "Slurm", _slurm, runs_tasks=True, again=_AGAIN, runs_pyxis=True, also=("sbatch",)
-    ),
+    Scheduler("slurm", "sbatch", "#SBATCH", "Slurm", _slurm, runs_tasks=True, again=_AGAIN, also=("sbatch",)),
     Scheduler("pbs", "qsub", "#PBS", "OpenPBS and PBS Professional", _pbs, again=_NEW, submitted_in="PBS_O_WORKDIR"),
     Scheduler("torque", "qsub", "#PBS", "Torque", _torque, again=_NEW, submitted_in="PBS_O_WORKDIR"),
     Scheduler("lsf", "bsub", "#BSUB", "LSF", _lsf, again='"brequeue $LSB_JOBID"', submitted_in="LS_SUBCWD"),

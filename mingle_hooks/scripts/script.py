@@ -470,7 +470,7 @@ def _container(row: Scheduler, job: Job) -> tuple[list[str], list[str]]:
         return [], []
     # A squashfs file or REGISTRY#IMAGE, which enroot runs, and not Apptainer.
     is_pyxis = image.endswith(".sqsh") or ("#" in image.partition("/")[0] and not image.endswith(".sif"))
-    if is_pyxis and not row.runs_pyxis:
+    if is_pyxis and not row.runs_tasks:
         works = f"docker://{image.replace('#', '/', 1)}" if "#" in image else "image.sif"
         raise refused("container", image, "an image for Apptainer, as pyxis is Slurm's", f"--container {works}")
     for bind in job.bind:
