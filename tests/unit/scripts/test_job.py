@@ -12,18 +12,7 @@ from mingle_hooks.errors import UsageError
 from mingle_hooks.scripts.job import Gpus, as_hms, mebibytes_of, seconds_of
 from mingle_hooks.scripts.script import describe, render_script as render
 
-SPEC = """
-command = ["train.py", "--lr", "1e-3"]
-nodes = 2
-gpus-per-node = "a100:4"
-time = "1-12"
-launcher = "accelerate"
-exclusive = true
-module = ["cuda/12.4", "gcc"]
-setup = ". venv/bin/activate"
-[env]
-OMP_NUM_THREADS = 8
-"""
+SPEC = 'command = ["train.py", "--lr", "1e-3"]\nnodes = 2\ntime = "1-12"\nmodule = ["cuda/12.4", "gcc"]\n'
 
 
 def test_options_win_over_the_file(tmp_path: Path) -> None:

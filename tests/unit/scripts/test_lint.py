@@ -16,11 +16,8 @@ SCRIPTS = [*sorted(HERE.parent.glob("golden/*.sh")), *sorted(HERE.parents[3].glo
 HEAD = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n"
 
 
-FORMS = [
-    form
-    for path in sorted((HERE.parents[2] / "data" / "lint").glob("*.toml"))
-    for form in toml(path.read_bytes())["form"]
-]
+DATA = HERE.parents[2] / "data" / "lint"
+FORMS = [form for path in sorted(DATA.glob("*.toml")) for form in toml(path.read_bytes())["form"]]
 # Kind of trap -> scripts that have it in the line with the mark, or in the first one behind HEAD, which begins them.
 TRAPS = {
     "fixed-port": [

@@ -1,19 +1,15 @@
 """`mingle lint --diff`: what is left out, what is put in, and when a script stays as it is."""
 
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
-from mingle_hooks.files import toml
 from mingle_hooks.scripts.lint import lint_script
 from mingle_hooks.scripts.rewrite import fix_script
+from unit.scripts.test_lint import FORMS, HEAD
 
-DATA = Path(__file__).resolve().parents[2] / "data" / "lint"
-FORMS = [form for path in sorted(DATA.glob("*.toml")) for form in toml(path.read_bytes())["form"]]
-HEAD = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n"
 R = "--rdzv-backend=c10d --rdzv-endpoint=$H:29500"
 A = "export MASTER_ADDR=$(scontrol show hostnames $SLURM_NODELIST | head -1)\nexport MASTER_PORT=29500\n"
 TRAINS = "srun torchrun --nnodes=$NUM_NODES$N --rdzv_endpoint=$MASTER_ADDR:$MASTER_PORT x.py"
