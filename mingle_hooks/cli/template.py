@@ -79,7 +79,7 @@ def template(ctx: click.Context, file: str | None) -> None:
         seen = "none" if file is None else "both"
         raise UsageError(f"one of {', '.join(template.commands)}, or --lint FILE", seen, "`mingle template --help`")
     if file is not None:
-        ctx.invoke(lint, files=(file,))
+        ctx.invoke(lint, files=(file,), nodes=None, mode=None)
 
 
 def _read(file: str) -> str:
@@ -232,11 +232,10 @@ def _places(given: tuple[str, ...]) -> tuple[str, ...]:
 
 def _option(field: Field) -> click.Option:
     names = [field.option, *filter(None, [field.short]), *_ALIASES.get(field.name, ()), f"{field.attribute}_"]
-    if field.kind == "flag":
-        return Option(names, shown=Shown(FIELD_GROUPS[field.name]), is_flag=True, help=field.help)
     metavar = f"{field.metavar}[+…]" if field.kind == "each" else field.metavar
     shown = Shown(FIELD_GROUPS[field.name], metavar, *FIELD_VALUES.get(field.name, ()))
-    return Option(names, shown=shown, multiple=field.kind == "many", help=field.help)
+    is_flag, multiple = field.kind == "flag", field.kind == "many"
+    return Option(names, shown=shown, is_flag=is_flag, multiple=multiple, help=field.help)
 
 
 def _print(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -243,24 +243,14 @@ def _pbs(job: Job) -> tuple[Directive, ...]:
     without_qos(job, "PBS")
     chunks = "+".join(_pbs_chunk(group) for group in job.groups)
     patterns = {"x": job.job_name, "a": _PBS_INDEX}
-    return (
-        *_pbs_opening(job),
-        Directive(f"-l select={chunks}", "nodes", _PBS_OF_CHUNKS),
-        Directive(f"-l place=scatter{':excl' if job.exclusive else ''}", "exclusive" if job.exclusive else "nodes"),
-        *rows_of(
-            _pbs_quoted,
-            ("-l walltime=", "time", job.time and as_hms(job.time)),
-            ("-q ", "reservation" if job.reservation else "partition", _pbs_queue(job)),
-            ("-J ", "array", job.array and _pbs_array(job.array)),
-        ),
-        *_pbs_closing(job, patterns, _pbs_dependency(f"{_PBS_ON_JOBS}|runone", "on")),
+    rows = (
+        ("-l place=", "exclusive" if job.exclusive else "nodes", f"scatter{':excl' if job.exclusive else ''}"),
+        ("-l walltime=", "time", job.time and as_hms(job.time)),
+        ("-q ", "reservation" if job.reservation else "partition", _pbs_queue(job)),
+        ("-J ", "array", job.array and _pbs_array(job.array)),
     )
-
-
-def _pbs_opening(job: Job) -> tuple[Directive, ...]:
-    """Return the first directives for any qsub."""
-    name = name_of(job, _PBS_NAME, "a letter, then letters, digits and _.+-")
-    return (Directive(f"-N {name}", "job-name"), Directive("-S /bin/bash", "default"))
+    nodes = Directive(f"-l select={chunks}", "nodes", _PBS_OF_CHUNKS)
+    return _qsub(job, nodes, rows, patterns, _pbs_dependency(f"{_PBS_ON_JOBS}|runone", "on"))
 
 
 def _pbs_dependency(on_jobs: str, on_counts: str) -> re.Pattern[str]:
@@ -268,8 +258,13 @@ def _pbs_dependency(on_jobs: str, on_counts: str) -> re.Pattern[str]:
     return list_of(rf"(?:{on_jobs})(?::{_PBS_JOB})+|(?:{on_counts}):0*[1-9][0-9]*")
 
 
-def _pbs_closing(job: Job, patterns: Mapping[str, str], dependencies: re.Pattern[str]) -> tuple[Directive, ...]:
-    """Return what PBS and Torque have in common; `patterns` are for those of Slurm in a path. Raises UsageError."""
+def _qsub(
+    job: Job, nodes: Directive, rows: Iterable[Row], patterns: Mapping[str, str], dependencies: re.Pattern[str]
+) -> tuple[Directive, ...]:
+    """Return the directives, with what PBS and Torque have in common around `nodes` and `rows`, which they do not.
+
+    `patterns` are for those of Slurm in a path. Raises UsageError.
+    """
     if job.requeue and job.array:
         can = "without --array: the script is submitted again, and that is all of the array"
         raise refused("requeue", "true", can, "leaving out --requeue or --array")
@@ -277,16 +272,22 @@ def _pbs_closing(job: Job, patterns: Mapping[str, str], dependencies: re.Pattern
     mail_user = matching("mail-user", job.mail_user, _PBS_MAIL_USERS, can, "me@example.org")
     again = "requeue" if job.requeue else "array" if job.array else ""  # PBS takes no array that it may not rerun
     depend = matching("dependency", job.dependency, dependencies, "afterok:123.server", "afterok:123.server")
-    return rows_of(
-        _pbs_quoted,
-        ("-A ", "account", job.account),
-        ("-o ", "output", job.output and _pbs_path("output", job.output, patterns)),
-        ("-e ", "error", job.error and _pbs_path("error", job.error, patterns)),
-        ("-j oe", "default", not job.error),
-        ("-M ", "mail-user", mail_user),
-        ("-m ", "mail-type", mail_letters(job, _PBS_MAIL)),
-        ("-W depend=", "dependency", depend),
-        ("-r ", again or "default", "y" if again else "n"),
+    return (
+        Directive(f"-N {name_of(job, _PBS_NAME, 'a letter, then letters, digits and _.+-')}", "job-name"),
+        Directive("-S /bin/bash", "default"),
+        nodes,
+        *rows_of(
+            _pbs_quoted,
+            *rows,
+            ("-A ", "account", job.account),
+            ("-o ", "output", job.output and _pbs_path("output", job.output, patterns)),
+            ("-e ", "error", job.error and _pbs_path("error", job.error, patterns)),
+            ("-j oe", "default", not job.error),
+            ("-M ", "mail-user", mail_user),
+            ("-m ", "mail-type", mail_letters(job, _PBS_MAIL)),
+            ("-W depend=", "dependency", depend),
+            ("-r ", again or "default", "y" if again else "n"),
+        ),
     )
 
 
@@ -373,21 +374,17 @@ def _torque(job: Job) -> tuple[Directive, ...]:
         raise refused("job-name", job.job_name, f"at most {_TORQUE_LONGEST_NAME} characters", works)
     queue = matching("partition", job.partition, _TORQUE_QUEUE, "QUEUE, QUEUE@SERVER or @SERVER")
     can = "letters, digits and _.@-"  # neither a list of resources nor `queue@server` takes these apart
-    return (
-        *_pbs_opening(job),
-        Directive("-l nodes=" + "+".join(_torque_nodes(group) for group in job.groups), "nodes", _TORQUE_OF_NODES),
-        *rows_of(
-            _pbs_quoted,
-            ("-l mem=", "mem", memory and as_size(memory * job.nodes, ("mb", "gb"))),
-            ("-l naccesspolicy=singlejob", "exclusive", job.exclusive),
-            ("-l walltime=", "time", job.time and as_hms(job.time)),
-            ("-l qos=", "qos", matching("qos", job.qos, _TORQUE_NAME, can)),
-            ("-l advres=", "reservation", matching("reservation", job.reservation, _TORQUE_NAME, can)),
-            ("-q ", "partition", queue),
-            (f"-t {_torque_array(job.array or '')}", "array", bool(job.array)),
-        ),
-        *_pbs_closing(job, {"x": job.job_name}, _pbs_dependency(_TORQUE_ON_JOBS, "on|synccount")),
+    rows = (
+        ("-l mem=", "mem", memory and as_size(memory * job.nodes, ("mb", "gb"))),
+        ("-l naccesspolicy=singlejob", "exclusive", job.exclusive),
+        ("-l walltime=", "time", job.time and as_hms(job.time)),
+        ("-l qos=", "qos", matching("qos", job.qos, _TORQUE_NAME, can)),
+        ("-l advres=", "reservation", matching("reservation", job.reservation, _TORQUE_NAME, can)),
+        ("-q ", "partition", queue),
+        (f"-t {_torque_array(job.array or '')}", "array", bool(job.array)),
     )
+    nodes = Directive("-l nodes=" + "+".join(_torque_nodes(group) for group in job.groups), "nodes", _TORQUE_OF_NODES)
+    return _qsub(job, nodes, rows, {"x": job.job_name}, _pbs_dependency(_TORQUE_ON_JOBS, "on|synccount"))
 
 
 def _torque_nodes(group: Group) -> str:

@@ -137,7 +137,7 @@ _MOST_WORDS, _OF_WORD = 20_000, 8  # characters of a value that count as one
 NAMES = re.compile(r"\$\{?[#!]?([A-Za-z_]\w*)")
 _VALUE = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]\s]*\])?(\+?)=")
 _COMMENT = re.compile(r"(?:(?<=\s)|\A)#[^\n]*")
-_DEFAULT = re.compile(r"\$\{(\w+):?=")
+_DEFAULT = re.compile(r"\$\{(\w+):?=([^}]*)")
 EXPORTS = {"export", "declare", "typeset"}
 DECLARES = {"export", "declare", "local", "readonly", "typeset"}
 
@@ -353,19 +353,20 @@ class Job:
                 args = [_arg(*pair, "batch") for pair in self.expand(command.words)]
                 names = [arg.text for arg in args]
                 step = next((at for at, name in enumerate(names) if basename(name) in STEPS), len(names))
-                spreads = step < len(names)
+                if spreads := step < len(names):
+                    places = {"step"}
+                elif command.name in self._functions:
+                    self._functions[command.name].update(places)
+                    if (loop := self._loop(command)) is not None:
+                        self._loops[command.name] = loop
                 for word in names:
                     for name in set(re.findall(r"[\w.-]+", word)) if spreads else ():
                         self._functions.get(name, set()).add("step")
                         self._starts[name] = tuple(args[step : step + 20])
                     base = basename(word).strip("\"'")
                     if base in self._files and not (command.here_documents or command.name in ("chmod", "rm", "cat")):
-                        self._files[base].update({"step"} if spreads else places)
-                        self._starts[base] = tuple(args[step : step + 20]) if spreads else ()
-                if not spreads and command.name in self._functions:
-                    self._functions[command.name].update(places)
-                    if (loop := self._loop(command)) is not None:
-                        self._loops[command.name] = loop
+                        self._files[base].update(places)
+                        self._starts[base] = tuple(args[step : step + 20])
 
     def _places_of(self, command: Command) -> set[Place]:
         return {*self._functions[command.function]} if command.function else {self._place}
@@ -378,8 +379,7 @@ class Job:
                 self._assign(match[1], value, command, word, is_appended=bool(match[2]))
         for word in command.words if command.name == ":" else ():
             if match := _DEFAULT.search(word.text):
-                end = word.text.find("}", match.end())
-                self._assign(match[1], word.part(match.end(), len(word.text) if end < 0 else end), command, word)
+                self._assign(match[1], word.part(*match.span(2)), command, word)
 
     def _assign(self, name: str, value: Text, command: Command, span: Text, *, is_appended: bool = False) -> None:
         found = Assignment(name, value, command, span, is_appended, value.text.startswith("("))

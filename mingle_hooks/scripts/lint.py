@@ -101,10 +101,8 @@ def lint_script(text: str, nodes: int | None = None) -> list[Finding]:
 def lint_jobs(jobs: list[Job]) -> list[Finding]:
     """Return the traps in the jobs of a script, by line."""
     found = {finding for job in jobs for rule in RULES for finding in rule(job)}
-    firsts: dict[tuple[int, str], Finding] = {}
-    for finding in sorted(found):
-        firsts.setdefault((finding.line, finding.kind), finding)
-    return [*firsts.values()]
+    firsts = {(finding.line, finding.kind): finding for finding in sorted(found, reverse=True)}
+    return sorted(firsts.values())
 
 
 def _remedy(job: Job, launch: Launch) -> str:

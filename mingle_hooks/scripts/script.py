@@ -155,26 +155,20 @@ def _without_prefixes(typed: Argv) -> tuple[Argv, bool]:
 
 def _options_refused(prefix: str, argv: Argv) -> UsageError:
     """Return the error for options of srun or `mingle exec`, which the script itself starts."""
-    options, rest = _job_options(argv)
-    if prefix == "srun" and rest and not rest[0].startswith("-"):
-        works = f"{quote_argv(options)} {_line(('srun', *rest))}"
-    else:
-        works = "only the command after --, and options of `mingle template` for what they request"
-    return UsageError(f"{prefix} without options of its own", quote_argv((prefix, *argv)), works)
-
-
-def _job_options(argv: Argv) -> tuple[Argv, Argv]:
-    """Split off the options in front that are also fields of a job, with their values."""
-    options = {name: field for field in FIELDS.values() for name in (field.option, field.short) if name}
-    position = 0
-    while position < len(argv):
-        name, equals, _ = argv[position].partition("=")
-        field = options.get(name) or options.get(name[:2])
+    # Those in front that are also fields of a job, with their values, are options of `mingle template` too.
+    known = {name: field for field in FIELDS.values() for name in (field.option, field.short) if name}
+    end = 0
+    while end < len(argv):
+        name, equals, _ = argv[end].partition("=")
+        field = known.get(name) or known.get(name[:2])
         if field is None:
             break
-        has_value_behind = not equals and field.kind != "flag" and name in options
-        position += 2 if has_value_behind else 1
-    return argv[:position], argv[position:]
+        has_value_behind = not equals and field.kind != "flag" and name in known
+        end += 2 if has_value_behind else 1
+    works = "only the command after --, and options of `mingle template` for what they request"
+    if prefix == "srun" and end < len(argv) and not argv[end].startswith("-"):
+        works = f"{quote_argv(argv[:end])} {_line(('srun', *argv[end:]))}"
+    return UsageError(f"{prefix} without options of its own", quote_argv((prefix, *argv)), works)
 
 
 def _typed_launcher(starter: Argv, rest: Argv, found: launchers.Launcher, chosen: Launcher | None) -> Command:
@@ -410,9 +404,8 @@ def render_script(
 
 def script_note(job: Job) -> str:
     """Return a note on the launcher in front of a typed `python train.py`, or nothing."""
-    if job.starter or not job.launcher.no_python or job.source("launcher") != DEFAULT:
-        return ""
-    if not os.path.basename(job.command[0]).startswith("python"):
+    is_default = not job.starter and bool(job.launcher.no_python) and job.source("launcher") == DEFAULT
+    if not is_default or not os.path.basename(job.command[0]).startswith("python"):
         return ""
     program = quote_word(job.command[0])  # as a comment it is one line, whatever it holds
     return f"{job.launcher.name} starts {program}; with --launcher process each task is one {program}"
