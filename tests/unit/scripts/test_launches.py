@@ -118,12 +118,8 @@ def test_options_of_a_launch_are_found_by_their_names() -> None:
     (found,) = read_jobs(script)[0].launches
     options = [found.option(*names) for names in (("--a-b",), ("--no", "--c"), ("--last",), ("--none",))]
     assert [one and one.text for one in options] == ["1", "2", "--last", None]
-    assert [found.has("--c"), found.has("--d"), found.has_value("--c", "2"), found.has_value("--c", "3")] == [
-        1,
-        0,
-        1,
-        0,
-    ]
+    assert (found.has("--c"), found.has("--d")) == (True, False)
+    assert (found.has_value("--c", "2"), found.has_value("--c", "3")) == (True, False)
     assert (found.script, found.is_open, found.standalone == found.args[4], found.is_mingle) == (5, True, True, False)
     places = [script[place.start : place.end] for place in (found.at, found.args[1].use, found.args[1].word)]
     assert places == ["torchrun", "$C", "--c"]

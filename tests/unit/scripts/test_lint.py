@@ -51,7 +51,7 @@ TRAPS = {
         "#SBATCH -N2 -n8\n§srun --ntasks-per-node=1 torchrun x.py",
     ],
     "no-rendezvous": ["srun accelerate launch --num_machines 2 x.py"],
-    "each-alone": ["srun torchrun --standalone x.py", "srun torchrun --nnodes=1 x.py"],
+    "each-alone": ["srun torchrun --nnodes=1 x.py"],
     "node-count": ["#SBATCH -N1\n§srun -N2 x"],
     "own-name": ["srun torchrun --master_addr=$(uname -n) x.py", 'export MASTER_ADDR="`hostname -s`"'],
     "each-itself": [

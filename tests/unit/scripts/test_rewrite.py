@@ -4,7 +4,6 @@ import subprocess
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
 
 from mingle_hooks.scripts.lint import lint_script
 from mingle_hooks.scripts.rewrite import fix_script
@@ -234,22 +233,3 @@ def test_most_forms_that_can_be_changed_are() -> None:
     sure = [form for form in FORMS if form["sure"] and form["traps"]]
     changed = [form for form in sure if not fix_script(form["script"], form.get("nodes")).unsure]
     assert len(changed) / len(sure) > 0.7
-
-
-PIECES = [
-    "srun ", "torchrun ", "x.py", "\n", " \\\n  ", "MASTER_ADDR=", "$(hostname)", "export ", "MASTER_PORT=29500",
-    "'", '"', "--nnodes=2 ", "--rdzv_endpoint=$MASTER_ADDR:1 ", "for h in a b; do ", "ssh $h ", "& ", "done", "wait",
-    "A=(", ")", "bash -c ", "$MASTER_ADDR", "echo ", "if a; then ", "fi", "; ", "#c", "f() { ", "}", "${A[@]} ",
-    "\r\n", "accelerate launch ", "MASTER_ADDR ", "N=$SLURM_NNODES\n", "[[ N ]]", "((N))", "V=N ", "<<< $N", ">& f ",
-    "source x ", "srun ./x\n", "python x.py ", "cd $PWD; ", "for i in {1..2..0}; do ", "P+=($!)",
-]  # fmt: skip
-
-
-@given(st.lists(st.sampled_from(PIECES), max_size=40).map("".join))
-def test_any_script_is_changed_to_a_whole_one_or_not_at_all(text: str) -> None:
-    """What is changed keeps each line without an address, a port, a rank or a launcher."""
-    found = fix_script(HEAD + text)
-    if found.text != HEAD + text:
-        assert not found.unsure
-        assert not lint_script(found.text)
-        assert "mingle" in found.text

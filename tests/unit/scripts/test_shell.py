@@ -5,12 +5,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, strategies as st
 
-from mingle_hooks.scripts.shell import Command, read, unquote, whole
-
-
-def words(command: Command) -> list[str]:
-    """Return a command as it is written."""
-    return [word.text for word in (*command.assignments, *command.words)]
+from mingle_hooks.scripts.shell import read, unquote, whole
 
 
 @pytest.mark.parametrize(
@@ -86,7 +81,7 @@ def test_a_quote_without_an_end_is_text(script: str) -> None:
     """The script is not whole, and its words are read all the same."""
     found = read(whole(script + "\nlast word"))
     assert not found.is_whole
-    assert words(found.commands[-1]) == ["last", "word"]
+    assert [word.text for word in found.commands[-1].words] == ["last", "word"]
 
 
 PIECES = [
