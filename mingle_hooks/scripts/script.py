@@ -105,6 +105,8 @@ def read_command(typed: Argv, given: str | None, default: str) -> Command:
     Raises UsageError, with a line that works, for a launcher that would train alone on each node.
     """
     argv, has_srun = _without_prefixes(typed)
+    if not argv[0] or (argv[0].startswith("-") and argv[0] != "-m") or argv == ("-m",):
+        raise UsageError("a script, a program or -m MODULE", repr(argv[0]), "-- train.py")
     line = ("python3", *argv) if argv[0] == "-m" else argv
     found, end = launchers.find(line)
     chosen = launcher(given) if given else None
@@ -281,8 +283,6 @@ def _checked(argv: tuple[object, ...]) -> tuple[str, ...]:
     texts = tuple(argument for argument in argv if isinstance(argument, str) and not NOT_CARRIED.intersection(argument))
     if not texts or len(texts) != len(argv):
         raise UsageError("a training command", repr(argv) if argv else "none", "-- train.py --lr 1e-3 at the end")
-    if not texts[0] or (texts[0].startswith("-") and texts[0] != "-m") or texts == ("-m",):
-        raise UsageError("a script, a program or -m MODULE", repr(texts[0]), "-- train.py")
     return texts
 
 

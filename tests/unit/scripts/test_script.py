@@ -78,6 +78,7 @@ def test_srun_and_mpirun_are_the_scripts_to_start(scheduler: str) -> None:
     ("command", "launcher", "remedy"),
     [
         ("torchrun train.py", "process", "-- train.py"), ("srun", None, "srun train.py"),
+        ("srun -- --lr 1", None, "-- train.py"), ("mingle exec -- -m", None, "-- train.py"),
         ("torchrun --nproc-per-node 2 train.py", "accelerate", "-- train.py"),
         ("accelerate launch train.py", "torchrun", "leaving --launcher out"),
         ("srun python train.py", "mpirun", "-- python train.py"), ("torchrun", None, "-- torchrun train.py"),
