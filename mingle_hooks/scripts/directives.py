@@ -676,7 +676,11 @@ def directives(scheduler: Scheduler, job: Job) -> tuple[Directive, ...]:
         if field not in carried:
             can = f"nothing, because scripts for {scheduler.help} have no directive for it"
             raise refused(field, value, can, f"leaving it out, or a --directive of {scheduler.help}'s own")
-    return (*found, *(Directive(users_directive(text), "directive") for text in job.directive))
+    for text in job.directive:
+        if not text.isprintable() or text.rstrip().endswith("\\"):  # qsub looks for it before trailing spaces
+            can = "one printable line that does not end with a backslash"
+            raise refused("directive", text, can, "another --directive for each line")
+    return (*found, *(Directive(text, "directive") for text in job.directive))
 
 
 def _requested(job: Job) -> Iterator[tuple[str, object]]:
@@ -690,11 +694,3 @@ def _requested(job: Job) -> Iterator[tuple[str, object]]:
                 yield field, value
         if group.ntasks > 1 and job.launcher.starts != "node":  # else it is an option of `mingle run`
             yield "ntasks-per-node", group.ntasks
-
-
-def users_directive(text: str) -> str:
-    """Return a directive of the user's as it is, if it is one line that does not go on. Raises UsageError."""
-    if not text.isprintable() or text.rstrip().endswith("\\"):  # qsub looks for it before trailing spaces
-        can = "one printable line that does not end with a backslash"
-        raise refused("directive", text, can, "another --directive for each line")
-    return text
