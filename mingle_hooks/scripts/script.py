@@ -225,8 +225,7 @@ def _program_within(rest: Argv) -> Argv:
 
 
 def _frameworks(found: launchers.Launcher) -> Argv:
-    if found.starts != "node":
-        return ()
+    """Return what `--for` names for a launcher that each node starts."""
     return (found.name,) if found.name in FRAMEWORKS else found.frameworks
 
 
