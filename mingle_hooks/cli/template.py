@@ -67,49 +67,29 @@ _template_dir = click.option("--template-dir", multiple=True, metavar="DIR", hel
 
 
 @click.group(cls=Group, invoke_without_command=True)
-@click.option("--lint", metavar="FILE", help="The same as mingle lint FILE.")
+@click.option("--lint", "file", metavar="FILE", help="The same as mingle lint FILE.")
 @click.pass_context
-def template(ctx: click.Context, lint: str | None) -> None:
+def template(ctx: click.Context, file: str | None) -> None:
     """Write a job script from a job description.
 
     \b
     mingle template slurm --nodes 2 -- train.py --lr 1e-3 | sbatch
     """
-    if ctx.invoked_subcommand is not None and lint is None:
-        return
-    if ctx.invoked_subcommand is not None or lint is None:
-        seen = "none" if lint is None else "both"
+    if (ctx.invoked_subcommand is None) == (file is None):
+        seen = "none" if file is None else "both"
         raise UsageError(f"one of {', '.join(template.commands)}, or --lint FILE", seen, "`mingle template --help`")
-    _lint((lint,))
-
-
-def _lint(files: tuple[str, ...], nodes: int | None = None, *, as_json: bool = False) -> None:
-    """Print the findings, and exit with 1 if there are any."""
-    import json
-
-    from mingle_hooks.scripts.lint import lint_script
-
-    found = [(file, finding) for file in files for finding in lint_script(_read(file), nodes)]
-    if as_json:
-        write_stdout(json.dumps([{"file": file, **finding._asdict()} for file, finding in found], indent=2) + "\n")
-    for file, finding in found if not as_json else ():
-        sure = "" if finding.certainty == "sure" else f" ({finding.certainty})"
-        write_stdout(f"{file}:{finding.line}: {finding.kind}{sure}: {finding.mistake}; try {finding.remedy}\n")
-    if found:
-        raise click.exceptions.Exit(1)
+    if file is not None:
+        ctx.invoke(lint, files=(file,), nodes=None, mode=None)
 
 
 def _read(file: str) -> str:
     """Return a script's text, with bytes that are not UTF-8 as surrogates. Raises UsageError."""
-    from mingle_hooks.scripts.job import LARGEST_BYTES, read_file
-
     if file != "-":
-        return read_file(file, "script", "the path of a job script").decode(errors="surrogateescape")
-    data = sys.stdin.buffer.read(LARGEST_BYTES + 1)
-    if len(data) > LARGEST_BYTES:
-        raise UsageError(
-            f"a script of at most {LARGEST_BYTES} bytes", "a longer one on stdin", "the path of a job script"
-        )
+        return fields.read_file(file, "script", "the path of a job script").decode(errors="surrogateescape")
+    most = fields.LARGEST_BYTES
+    data = sys.stdin.buffer.read(most + 1)
+    if len(data) > most:
+        raise UsageError(f"a script of at most {most} bytes", "a longer one on stdin", "the path of a job script")
     return data.decode(errors="surrogateescape")
 
 
@@ -138,13 +118,29 @@ def lint(files: tuple[str, ...], nodes: int | None, mode: str | None) -> None:
     """
     if not files:
         raise UsageError("job scripts, or - for stdin", "none", "`mingle lint job.sh`")
-    if mode in (None, "json"):
-        _lint(files, nodes, as_json=mode == "json")
-        return
     texts = {file: _read(file) for file in files}  # all, before one is changed
-    unsure = [file for file, text in texts.items() if not _fix(file, text, nodes, writes=mode == "fix")]
-    if unsure:
+    if mode in ("diff", "fix"):
+        are_sure = [_fix(file, text, nodes, writes=mode == "fix") for file, text in texts.items()]
+        is_clean = all(are_sure)
+    else:
+        is_clean = _is_clean(texts, nodes, as_json=mode == "json")
+    if not is_clean:
         raise click.exceptions.Exit(1)
+
+
+def _is_clean(texts: dict[str, str], nodes: int | None, *, as_json: bool) -> bool:
+    """Print the findings in scripts; return whether there are none."""
+    import json
+
+    from mingle_hooks.scripts.lint import lint_script
+
+    found = [(file, finding) for file, text in texts.items() for finding in lint_script(text, nodes)]
+    if as_json:
+        write_stdout(json.dumps([{"file": file, **finding._asdict()} for file, finding in found], indent=2) + "\n")
+    for file, finding in found if not as_json else ():
+        sure = "" if finding.certainty == "sure" else f" ({finding.certainty})"
+        write_stdout(f"{file}:{finding.line}: {finding.kind}{sure}: {finding.mistake}; try {finding.remedy}\n")
+    return not found
 
 
 def _fix(file: str, text: str, nodes: int | None, *, writes: bool) -> bool:
@@ -236,11 +232,10 @@ def _places(given: tuple[str, ...]) -> tuple[str, ...]:
 
 def _option(field: Field) -> click.Option:
     names = [field.option, *filter(None, [field.short]), *_ALIASES.get(field.name, ()), f"{field.attribute}_"]
-    if field.kind == "flag":
-        return Option(names, shown=Shown(FIELD_GROUPS[field.name]), is_flag=True, help=field.help)
     metavar = f"{field.metavar}[+…]" if field.kind == "each" else field.metavar
     shown = Shown(FIELD_GROUPS[field.name], metavar, *FIELD_VALUES.get(field.name, ()))
-    return Option(names, shown=shown, multiple=field.kind == "many", help=field.help)
+    is_flag, multiple = field.kind == "flag", field.kind == "many"
+    return Option(names, shown=shown, is_flag=is_flag, multiple=multiple, help=field.help)
 
 
 def _print(

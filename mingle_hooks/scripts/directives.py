@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -28,10 +28,10 @@ class Scheduler(NamedTuple):
     marker: str  # what begins a directive
     help: str
     directives: Callable[[Job], tuple[Directive, ...]]
-    runs_tasks: bool = False  # it can start every training process itself, not only one on each node
+    # It can start every training process itself, not only one on each node, and in enroot's images, by pyxis.
+    runs_tasks: bool = False
     again: str = ""  # a shell word: the command that requeues the job
     submitted_in: str = ""  # the variable with the directory that the job was submitted in
-    runs_pyxis: bool = False  # its own starter knows enroot's images
     also: tuple[str, ...] = ()  # other names
 
 
@@ -56,10 +56,17 @@ def refused(field: str, value: object, can: str, remedy: str = "") -> UsageError
     return UsageError(f"--{field} as {can}", seen, remedy or f"another value for --{field}, or leaving it out")
 
 
-def refused_name(name: str, can: str) -> UsageError:
-    """Return the error for a job's name, with the nearest one that every scheduler takes."""
-    safe = re.sub("[^A-Za-z0-9_.-]", "_", name)[:200]
-    return refused("job-name", name, can, f"--job-name {safe if safe[:1].isalpha() else f'job{safe}'}")
+def name_of(job: Job, pattern: re.Pattern[str], can: str) -> str:
+    """Return the job's name. Raises UsageError, with the nearest name that every scheduler takes."""
+    safe = re.sub("[^A-Za-z0-9_.-]", "_", job.job_name)[:200]
+    return matching("job-name", job.job_name, pattern, can, safe if safe[:1].isalpha() else f"job{safe}")
+
+
+def without_qos(job: Job, scheduler: str) -> None:
+    """Raise UsageError if the job has a quality of service, which the scheduler has not."""
+    if job.qos:
+        can = f"nothing, because {scheduler} has none"
+        raise refused("qos", job.qos, can, "leaving --qos out; a queue is --partition")
 
 
 def only_group(job: Job) -> Group:
@@ -233,32 +240,17 @@ _PBS_MAIL = {"BEGIN": "b", "END": "e", "FAIL": "a", "ALL": "abe", "NONE": "n"}
 
 def _pbs(job: Job) -> tuple[Directive, ...]:
     """Return the directives: one chunk for each node, on hosts of their own. Raises UsageError."""
-    if job.qos:
-        raise refused("qos", job.qos, "nothing, because PBS has none", "leaving --qos out; a queue is --partition")
-    if job.partition and job.reservation:
-        can = "the only queue, because --partition names one too"
-        raise refused("reservation", job.reservation, can, "leaving --partition out")
+    without_qos(job, "PBS")
     chunks = "+".join(_pbs_chunk(group) for group in job.groups)
     patterns = {"x": job.job_name, "a": _PBS_INDEX}
-    return (
-        *_pbs_opening(job),
-        Directive(f"-l select={chunks}", "nodes", _PBS_OF_CHUNKS),
-        Directive(f"-l place=scatter{':excl' if job.exclusive else ''}", "exclusive" if job.exclusive else "nodes"),
-        *rows_of(
-            _pbs_quoted,
-            ("-l walltime=", "time", job.time and as_hms(job.time)),
-            ("-q ", *_pbs_queue(job)),
-            ("-J ", "array", job.array and _pbs_array(job.array)),
-        ),
-        *_pbs_closing(job, patterns, _pbs_dependency(f"{_PBS_ON_JOBS}|runone", "on")),
+    rows = (
+        ("-l place=", "exclusive" if job.exclusive else "nodes", f"scatter{':excl' if job.exclusive else ''}"),
+        ("-l walltime=", "time", job.time and as_hms(job.time)),
+        ("-q ", "reservation" if job.reservation else "partition", _pbs_queue(job)),
+        ("-J ", "array", job.array and _pbs_array(job.array)),
     )
-
-
-def _pbs_opening(job: Job) -> tuple[Directive, ...]:
-    """Return the first directives for any qsub."""
-    if not _PBS_NAME.fullmatch(job.job_name):
-        raise refused_name(job.job_name, "a letter, then letters, digits and _.+-")
-    return (Directive(f"-N {job.job_name}", "job-name"), Directive("-S /bin/bash", "default"))
+    nodes = Directive(f"-l select={chunks}", "nodes", _PBS_OF_CHUNKS)
+    return _qsub(job, nodes, rows, patterns, _pbs_dependency(f"{_PBS_ON_JOBS}|runone", "on"))
 
 
 def _pbs_dependency(on_jobs: str, on_counts: str) -> re.Pattern[str]:
@@ -266,8 +258,13 @@ def _pbs_dependency(on_jobs: str, on_counts: str) -> re.Pattern[str]:
     return list_of(rf"(?:{on_jobs})(?::{_PBS_JOB})+|(?:{on_counts}):0*[1-9][0-9]*")
 
 
-def _pbs_closing(job: Job, patterns: Mapping[str, str], dependencies: re.Pattern[str]) -> tuple[Directive, ...]:
-    """Return what PBS and Torque have in common; `patterns` are for those of Slurm in a path. Raises UsageError."""
+def _qsub(
+    job: Job, nodes: Directive, rows: Iterable[Row], patterns: Mapping[str, str], dependencies: re.Pattern[str]
+) -> tuple[Directive, ...]:
+    """Return the directives, with what PBS and Torque have in common around `nodes` and `rows`, which they do not.
+
+    `patterns` are for those of Slurm in a path. Raises UsageError.
+    """
     if job.requeue and job.array:
         can = "without --array: the script is submitted again, and that is all of the array"
         raise refused("requeue", "true", can, "leaving out --requeue or --array")
@@ -275,16 +272,22 @@ def _pbs_closing(job: Job, patterns: Mapping[str, str], dependencies: re.Pattern
     mail_user = matching("mail-user", job.mail_user, _PBS_MAIL_USERS, can, "me@example.org")
     again = "requeue" if job.requeue else "array" if job.array else ""  # PBS takes no array that it may not rerun
     depend = matching("dependency", job.dependency, dependencies, "afterok:123.server", "afterok:123.server")
-    return rows_of(
-        _pbs_quoted,
-        ("-A ", "account", job.account),
-        ("-o ", "output", job.output and _pbs_path("output", job.output, patterns)),
-        ("-e ", "error", job.error and _pbs_path("error", job.error, patterns)),
-        ("-j oe", "default", not job.error),
-        ("-M ", "mail-user", mail_user),
-        ("-m ", "mail-type", mail_letters(job, _PBS_MAIL)),
-        ("-W depend=", "dependency", depend),
-        ("-r ", again or "default", "y" if again else "n"),
+    return (
+        Directive(f"-N {name_of(job, _PBS_NAME, 'a letter, then letters, digits and _.+-')}", "job-name"),
+        Directive("-S /bin/bash", "default"),
+        nodes,
+        *rows_of(
+            _pbs_quoted,
+            *rows,
+            ("-A ", "account", job.account),
+            ("-o ", "output", job.output and _pbs_path("output", job.output, patterns)),
+            ("-e ", "error", job.error and _pbs_path("error", job.error, patterns)),
+            ("-j oe", "default", not job.error),
+            ("-M ", "mail-user", mail_user),
+            ("-m ", "mail-type", mail_letters(job, _PBS_MAIL)),
+            ("-W depend=", "dependency", depend),
+            ("-r ", again or "default", "y" if again else "n"),
+        ),
     )
 
 
@@ -300,9 +303,14 @@ def _pbs_quoted(field: str, value: str) -> str:
     return '"' + value.replace('"', '"\'"\'"') + '"'
 
 
-def _pbs_queue(job: Job) -> tuple[str, str]:
-    field, name = ("reservation", job.reservation) if job.reservation else ("partition", job.partition)
-    return field, matching(field, name, _PBS_QUEUE, "the name of a queue, as a reservation has one too")
+def _pbs_queue(job: Job) -> str:
+    if job.partition and job.reservation:
+        can = "the only queue, because --partition names one too"
+        raise refused("reservation", job.reservation, can, "leaving --partition out")
+    can = "the name of a queue, as a reservation has one too"
+    return matching("partition", job.partition, _PBS_QUEUE, can) or matching(
+        "reservation", job.reservation, _PBS_QUEUE, can
+    )
 
 
 def _pbs_path(field: str, path: str, patterns: Mapping[str, str]) -> str:
@@ -366,21 +374,17 @@ def _torque(job: Job) -> tuple[Directive, ...]:
         raise refused("job-name", job.job_name, f"at most {_TORQUE_LONGEST_NAME} characters", works)
     queue = matching("partition", job.partition, _TORQUE_QUEUE, "QUEUE, QUEUE@SERVER or @SERVER")
     can = "letters, digits and _.@-"  # neither a list of resources nor `queue@server` takes these apart
-    return (
-        *_pbs_opening(job),
-        Directive("-l nodes=" + "+".join(_torque_nodes(group) for group in job.groups), "nodes", _TORQUE_OF_NODES),
-        *rows_of(
-            _pbs_quoted,
-            ("-l mem=", "mem", memory and as_size(memory * job.nodes, ("mb", "gb"))),
-            ("-l naccesspolicy=singlejob", "exclusive", job.exclusive),
-            ("-l walltime=", "time", job.time and as_hms(job.time)),
-            ("-l qos=", "qos", matching("qos", job.qos, _TORQUE_NAME, can)),
-            ("-l advres=", "reservation", matching("reservation", job.reservation, _TORQUE_NAME, can)),
-            ("-q ", "partition", queue),
-            (f"-t {_torque_array(job.array or '')}", "array", bool(job.array)),
-        ),
-        *_pbs_closing(job, {"x": job.job_name}, _pbs_dependency(_TORQUE_ON_JOBS, "on|synccount")),
+    rows = (
+        ("-l mem=", "mem", memory and as_size(memory * job.nodes, ("mb", "gb"))),
+        ("-l naccesspolicy=singlejob", "exclusive", job.exclusive),
+        ("-l walltime=", "time", job.time and as_hms(job.time)),
+        ("-l qos=", "qos", matching("qos", job.qos, _TORQUE_NAME, can)),
+        ("-l advres=", "reservation", matching("reservation", job.reservation, _TORQUE_NAME, can)),
+        ("-q ", "partition", queue),
+        (f"-t {_torque_array(job.array or '')}", "array", bool(job.array)),
     )
+    nodes = Directive("-l nodes=" + "+".join(_torque_nodes(group) for group in job.groups), "nodes", _TORQUE_OF_NODES)
+    return _qsub(job, nodes, rows, {"x": job.job_name}, _pbs_dependency(_TORQUE_ON_JOBS, "on|synccount"))
 
 
 def _torque_nodes(group: Group) -> str:
@@ -439,8 +443,7 @@ _LSF_MAIL = {"BEGIN": "B", "END": "N", "FAIL": "N", "ALL": "BN", "NONE": ""}
 def _lsf(job: Job) -> tuple[Directive, ...]:
     """Return the directives: slots are processes, and `span[ptile=…]` puts them on nodes. Raises UsageError."""
     group = only_group(job)
-    if not _LSF_NAME.fullmatch(job.job_name):
-        raise refused_name(job.job_name, "letters, digits and _.-")
+    name = name_of(job, _LSF_NAME, "letters, digits and _.-")
     needs = [f"span[ptile={group.ntasks}]"] + ([f"affinity[core({group.cpus})]"] if group.cpus else [])
     if group.mem:
         needs += [f"rusage[mem={as_size(group.mem, ('MB', 'GB'))}/host]"]
@@ -452,7 +455,7 @@ def _lsf(job: Job) -> tuple[Directive, ...]:
     return (
         *rows_of(
             _lsf_quoted,
-            ("-J ", "array" if job.array else "job-name", job.job_name + _lsf_array(job)),
+            ("-J ", "array" if job.array else "job-name", name + _lsf_array(job)),
             ("-n ", "nodes", group.nodes * group.ntasks),
         ),
         Directive(f'-R "{" ".join(needs)}"', "ntasks-per-node", _LSF_NEEDS),
@@ -570,14 +573,11 @@ _SGE_PATTERNS = {"j": "$JOB_ID", "A": "$JOB_ID", "a": "$TASK_ID", "x": "$JOB_NAM
 def _sge(job: Job) -> tuple[Directive, ...]:
     """Return the directives. The queue requeues a job on the script's exit status 99. Raises UsageError."""
     group = only_group(job)
-    if job.qos:
-        can = "nothing, because Grid Engine has none"
-        raise refused("qos", job.qos, can, "leaving --qos out; a queue is --partition")
+    without_qos(job, "Grid Engine")
     if group.gpus and group.gpus.type:
         can, works = "a number, with the type as a --constraint of the site's", f"--gpus-per-node {group.gpus.number}"
         raise refused("gpus-per-node", group.gpus, can, works)
-    if not _SGE_NAME.fullmatch(job.job_name):
-        raise refused_name(job.job_name, "a letter, then letters, digits and _.+-")
+    name = name_of(job, _SGE_NAME, "a letter, then letters, digits and _.+-")
     slots = group.ntasks * (group.cpus or 1)
     of_slots = ("ntasks-per-node", "cpus-per-task")
     has_pe = any(text.startswith("-pe ") for text in job.directive)  # the user's own, with a number of slots
@@ -589,7 +589,7 @@ def _sge(job: Job) -> tuple[Directive, ...]:
     can = "names of queues, such as all.q@@gpus,long.q"
     mail_user = matching("mail-user", job.mail_user, _SGE_MAIL_USERS, "addresses", "me@example.org")
     return (
-        Directive(f"-N {job.job_name}", "job-name"),
+        Directive(f"-N {name}", "job-name"),
         Directive("-S /bin/bash", "default", of_slots if has_pe else ()),
         *([] if has_pe else [Directive(f"-pe mpi {group.nodes * slots}", "nodes", of_slots)]),
         *rows_of(
@@ -641,9 +641,7 @@ _AGAIN = '"scontrol requeue $SLURM_JOB_ID"'
 _NEW = """"$(printf 'cd %q && qsub %q' "$PBS_O_WORKDIR" "$0")\""""
 
 TABLE = (
-    Scheduler(
-        "slurm", "sbatch", "#SBATCH", "Slurm", _slurm, runs_tasks=True, again=_AGAIN, runs_pyxis=True, also=("sbatch",)
-    ),
+    Scheduler("slurm", "sbatch", "#SBATCH", "Slurm", _slurm, runs_tasks=True, again=_AGAIN, also=("sbatch",)),
     Scheduler("pbs", "qsub", "#PBS", "OpenPBS and PBS Professional", _pbs, again=_NEW, submitted_in="PBS_O_WORKDIR"),
     Scheduler("torque", "qsub", "#PBS", "Torque", _torque, again=_NEW, submitted_in="PBS_O_WORKDIR"),
     Scheduler("lsf", "bsub", "#BSUB", "LSF", _lsf, again='"brequeue $LSB_JOBID"', submitted_in="LS_SUBCWD"),
@@ -678,7 +676,11 @@ def directives(scheduler: Scheduler, job: Job) -> tuple[Directive, ...]:
         if field not in carried:
             can = f"nothing, because scripts for {scheduler.help} have no directive for it"
             raise refused(field, value, can, f"leaving it out, or a --directive of {scheduler.help}'s own")
-    return (*found, *(Directive(users_directive(text), "directive") for text in job.directive))
+    for text in job.directive:
+        if not text.isprintable() or text.rstrip().endswith("\\"):  # qsub looks for it before trailing spaces
+            can = "one printable line that does not end with a backslash"
+            raise refused("directive", text, can, "another --directive for each line")
+    return (*found, *(Directive(text, "directive") for text in job.directive))
 
 
 def _requested(job: Job) -> Iterator[tuple[str, object]]:
@@ -692,11 +694,3 @@ def _requested(job: Job) -> Iterator[tuple[str, object]]:
                 yield field, value
         if group.ntasks > 1 and job.launcher.starts != "node":  # else it is an option of `mingle run`
             yield "ntasks-per-node", group.ntasks
-
-
-def users_directive(text: str) -> str:
-    """Return a directive of the user's as it is, if it is one line that does not go on. Raises UsageError."""
-    if not text.isprintable() or text.rstrip().endswith("\\"):  # qsub looks for it before trailing spaces
-        can = "one printable line that does not end with a backslash"
-        raise refused("directive", text, can, "another --directive for each line")
-    return text

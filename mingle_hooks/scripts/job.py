@@ -296,30 +296,15 @@ _EACH = {"ntasks": "ntasks-per-node", "gpus": "gpus-per-node"}
 SAME = {**_EACH, "gres": "gpus-per-node"}
 
 
-def _with_totals(each: Mapping[str, tuple[Any, ...]], totals: Mapping[str, Any]) -> Each:
-    """Return the values for each group of nodes, with those that follow from the totals.
-
-    All nodes share a total evenly; with a number for each node, it gives the number of nodes. Raises UsageError, which
-    names the total, if it does not divide evenly.
-    """
-    found = dict(each)
-    if "gres" in totals and found.setdefault("gpus-per-node", totals["gres"]) != totals["gres"]:
-        seen = f"{_text(totals['gres'])} and --gpus-per-node {_text(found['gpus-per-node'])}"
-        raise UsageError("--gres that says what --gpus-per-node says", seen, "leaving one of them out")
-    for total, name in _EACH.items():
-        if total in totals:
-            found |= _shared(found, total, totals[total], name)
-    return found
-
-
 def _shared(found: Each, total: str, value: Gpus | int, name: str) -> Each:
+    """Return what follows from a total for each group of nodes.
+
+    All nodes share it evenly; with a number for each node, it gives the number of nodes. Raises UsageError.
+    """
     number = _number(value)
     here = found.get(name)
     if here and len(here) == 1 and "nodes" not in found:
-        nodes = number // _number(here[0])
-        if nodes * _number(here[0]) != number:
-            raise _uneven(total, number, _number(here[0]), f"{here[0]} on each node")
-        return {"nodes": (_bounded_total(nodes, total, MOST_NODES),)}
+        return {"nodes": (_part(total, number, _number(here[0]), f"{here[0]} on each node", MOST_NODES),)}
     length = max((len(values) for values in found.values()), default=1)
     counts = _long(found.get("nodes", (1,)), length)
     nodes = sum(counts)
@@ -329,9 +314,7 @@ def _shared(found: Each, total: str, value: Gpus | int, name: str) -> Each:
             remedy = f"leaving --{total} out"
             raise UsageError(f"--{total} {added}, as --{name} says", f"--{total} {number}", remedy)
         return {}
-    if number % nodes:
-        raise _uneven(total, number, nodes, f"{nodes} nodes")
-    share = _bounded_total(number // nodes, total)
+    share = _part(total, number, nodes, f"{nodes} nodes", MOST_PER_NODE)
     return {name: (Gpus(share, value.type) if isinstance(value, Gpus) else share,)}
 
 
@@ -343,21 +326,17 @@ def _long(values: tuple[Any, ...], length: int) -> tuple[Any, ...]:
     return values * length if len(values) == 1 else values
 
 
-def _bounded_total(number: int, total: str, most: int = MOST_PER_NODE) -> int:
-    try:
-        return count_field(number, most=most)
-    except UsageError as wrong:
-        raise UsageError(f"--{total} that is, for each node, {wrong.expected}", wrong.seen, "more --nodes") from None
-
-
-def _uneven(total: str, number: int, parts: int, by: str) -> UsageError:
-    lower = number // parts * parts
-    works = f"--{total} {lower} or {lower + parts}" if lower else f"--{total} {parts}"
-    return UsageError(f"--{total} that comes out even with {by}", f"--{total} {number}", works)
-
-
-def _text(values: tuple[Any, ...]) -> str:
-    return "+".join(str(value) for value in values)
+def _part(total: str, number: int, parts: int, by: str, most: int) -> int:
+    """Return one of the parts of a total. Raises UsageError, which names the total, if it does not come out even."""
+    part, rest = divmod(number, parts)
+    if rest:
+        lower = number - rest
+        works = f"--{total} {lower} or {lower + parts}" if lower else f"--{total} {parts}"
+        raise UsageError(f"--{total} that comes out even with {by}", f"--{total} {number}", works)
+    if part > most:
+        can = f"--{total} that is, for each node, a whole number from 1 to {most}"
+        raise UsageError(can, str(part), "more --nodes")
+    return part
 
 
 # The launchers, which start the training processes: one row for each.
@@ -500,9 +479,14 @@ def read_fields(
 
 def read_groups(values: dict[str, Any]) -> tuple[Group, ...]:
     """Remove the fields of nodes, and return the groups of nodes that they describe. Raises UsageError."""
-    given = {name: values.pop(name) for name, field in FIELDS.items() if field.kind == "each" and name in values}
-    totals = {name: fields.pop(name) for name in SAME for fields in (values, given) if name in fields}
-    each = _with_totals(given, totals)
+    each = {name: values.pop(name) for name, field in FIELDS.items() if field.kind == "each" and name in values}
+    gres = each.pop("gres", None)
+    if gres and each.setdefault("gpus-per-node", gres) != gres:
+        seen = " and --gpus-per-node ".join("+".join(map(str, gpus)) for gpus in (gres, each["gpus-per-node"]))
+        raise UsageError("--gres that says what --gpus-per-node says", seen, "leaving one of them out")
+    for total, name in _EACH.items():
+        if total in values:
+            each |= _shared(each, total, values.pop(total), name)
     # A single value is for all groups.
     length = max((len(values) for values in each.values()), default=1)
     for name, found in each.items():

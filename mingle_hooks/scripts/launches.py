@@ -24,7 +24,7 @@ Place = Literal["batch", "step", "host"]
 # What a job requests.
 
 NODES = re.compile(r"(?:--nodes[= ]|(?<!\S)-N\s{0,8})(\d{1,9})(?:-(\d{1,9}))?")
-_TORQUES = re.compile(r"-l\s{1,8}\S{0,99}?nodes=(\d{1,9})")
+_TORQUES = re.compile(r"-l\s{0,8}\S{0,99}?nodes=(\d{1,9})")
 _CHUNKS = re.compile(r"select=(\S+)")
 _CHUNK = re.compile(r"(\d{0,9})(?:\S*?\bmpiprocs=(\d{1,9}))?")
 EACH = re.compile(r"--(?:n?tasks-per-node)[= ](\d{1,9})")
@@ -137,7 +137,7 @@ _MOST_WORDS, _OF_WORD = 20_000, 8  # characters of a value that count as one
 NAMES = re.compile(r"\$\{?[#!]?([A-Za-z_]\w*)")
 _VALUE = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]\s]*\])?(\+?)=")
 _COMMENT = re.compile(r"(?:(?<=\s)|\A)#[^\n]*")
-_DEFAULT = re.compile(r"\$\{(\w+):?=")
+_DEFAULT = re.compile(r"\$\{(\w+):?=([^}]*)")
 EXPORTS = {"export", "declare", "typeset"}
 DECLARES = {"export", "declare", "local", "readonly", "typeset"}
 
@@ -240,7 +240,7 @@ class Launch(NamedTuple):
         return len(self.args)
 
 
-_SUBMITS = ("sbatch", "qsub", "bsub")
+_SUBMITS = {"sbatch": "#SBATCH", "qsub": "#PBS", "bsub": "#BSUB"}
 _PROGRAMS = STEPS | CONTAINERS | _WRAPPERS | SHELLS | {"mingle"} | {name.split()[0] for name in _LAUNCHERS}
 
 
@@ -251,12 +251,11 @@ def read_jobs(text: str, nodes: int | None = None) -> list[Job]:
     for command in jobs[0].script.commands:
         for body in (*command.here_documents, *_wrapped(command)):
             if _is_job(command, body):
-                # What the command line requests wins: the last counts for sbatch, the first for qsub.
-                words = ["#SBATCH" if command.name == "sbatch" else "#PBS", *(word.plain for word in command.words[1:])]
-                asked = [" ".join(words)] if command.name in _SUBMITS else []
-                before, after = ([], asked) if command.name == "sbatch" else (asked, [])
-                own = "\n".join([*before, *_directives(body.text), *after])
-                jobs.append(Job(body, own, nodes, line_ends))
+                directives = _directives(body.text)
+                if command.name in _SUBMITS:  # its words win: the last counts for sbatch, the first for the others
+                    words = " ".join([_SUBMITS[command.name], *(word.plain for word in command.words[1:])])
+                    directives.insert(len(directives) if command.name == "sbatch" else 0, words)
+                jobs.append(Job(body, "\n".join(directives), nodes, line_ends))
     return jobs
 
 
@@ -336,7 +335,7 @@ class Job:
         self._uses()
         for command in self.script.commands:
             for place in sorted(self._places_of(command)):  # in the same order each time
-                self._command(command, place, command)
+                self._command(command, place)
 
     def _conditions(self) -> list[tuple[int, int]]:
         frames = {frame for command in self.commands for frame in command.frames if frame.kind in ("if", "case")}
@@ -354,23 +353,23 @@ class Job:
                 args = [_arg(*pair, "batch") for pair in self.expand(command.words)]
                 names = [arg.text for arg in args]
                 step = next((at for at, name in enumerate(names) if basename(name) in STEPS), len(names))
-                spreads = step < len(names)
+                if spreads := step < len(names):
+                    places = {"step"}
+                elif command.name in self._functions:
+                    self._functions[command.name].update(places)
+                    if (loop := self._loop(command)) is not None:
+                        self._loops[command.name] = loop
                 for word in names:
                     for name in set(re.findall(r"[\w.-]+", word)) if spreads else ():
                         self._functions.get(name, set()).add("step")
                         self._starts[name] = tuple(args[step : step + 20])
                     base = basename(word).strip("\"'")
                     if base in self._files and not (command.here_documents or command.name in ("chmod", "rm", "cat")):
-                        self._files[base].update({"step"} if spreads else places)
-                        self._starts[base] = tuple(args[step : step + 20]) if spreads else ()
-                if not spreads and command.name in self._functions:
-                    self._functions[command.name].update(places)
-                    if (loop := self._loop(command)) is not None:
-                        self._loops[command.name] = loop
+                        self._files[base].update(places)
+                        self._starts[base] = tuple(args[step : step + 20])
 
     def _places_of(self, command: Command) -> set[Place]:
-        functions = [frame.name for frame in command.frames if frame.kind == "function"]
-        return set(self._functions[functions[-1]]) if functions and functions[-1] in self._functions else {self._place}
+        return {*self._functions[command.function]} if command.function else {self._place}
 
     def _assignments(self, command: Command) -> None:
         words = command.words[1:] if command.name in DECLARES or command.name in STEPS else ()
@@ -380,8 +379,7 @@ class Job:
                 self._assign(match[1], value, command, word, is_appended=bool(match[2]))
         for word in command.words if command.name == ":" else ():
             if match := _DEFAULT.search(word.text):
-                end = word.text.find("}", match.end())
-                self._assign(match[1], word.part(match.end(), len(word.text) if end < 0 else end), command, word)
+                self._assign(match[1], word.part(*match.span(2)), command, word)
 
     def _assign(self, name: str, value: Text, command: Command, span: Text, *, is_appended: bool = False) -> None:
         found = Assignment(name, value, command, span, is_appended, value.text.startswith("("))
@@ -425,35 +423,36 @@ class Job:
         commands = [command for command in shell.read(Text(text, inner.at, inner.early)).commands if not command.frames]
         return [word for command in commands for word in (*command.assignments, *command.words)]
 
-    def _command(self, command: Command, place: Place, outer: Command) -> None:
-        self._add(command, place)
-        if command.has_frame("substitution"):
-            return
-        args = [_arg(*pair, place) for pair in self.expand(command.words)]
-        function = next((frame.name for frame in reversed(command.frames) if frame.kind == "function"), "")
-        self._chain(args, command, place, outer, *self._start(function if place == "step" else ""))
+    def _command(self, command: Command, place: Place) -> None:
+        """Follow one of the script's own commands, and the text that it gives to a shell or writes into a file."""
+        args = self._run(command, place, command, *self._start(command.function if place == "step" else ""))
         bodies = command.here_documents
-        if not bodies or _is_job(command, bodies[0]):
+        if not args or not bodies or _is_job(command, bodies[0]):
             return
         names = [basename(arg.text) for arg in args]
-        if any(name in SHELLS for name in names) or (names and names[0] == "ssh"):
-            inner = "host" if "ssh" in names else "step" if any(name in STEPS for name in names) else place
-            self._text(bodies[0], command, inner, outer, tuple(names[:1]), tuple(args))
+        if names[0] == "ssh" or not SHELLS.isdisjoint(names):
+            inner = "host" if "ssh" in names else "step" if not STEPS.isdisjoint(names) else place
+            self._text(bodies[0], command, inner, command, tuple(names[:1]), tuple(args))
             return
         for output in command.outputs:
             name = basename(output.plain)
             for used in self._files.get(name, ()):
-                self._text(bodies[0], command, used, outer, *self._start(name))
+                self._text(bodies[0], command, used, command, *self._start(name))
 
-    def _add(self, command: Command, place: Place) -> None:
+    def _run(self, command: Command, place: Place, outer: Command, chain: Chain, step: Args) -> list[Arg]:
+        """Follow what a command starts; return its words, none of one that only gives its output."""
         self.commands.append(command)
         self._places[id(command)] = place
+        if command.has_frame("substitution"):
+            return []
+        args = [_arg(*pair, place) for pair in self.expand(command.words)]
+        self._chain(args, command, place, outer, chain, step)
+        return args
 
     def _loop(self, command: Command) -> int | None:
         """Return where the loop around a command begins, or around the calls of its function."""
         loops = [frame.start for frame in command.frames if frame.kind == "loop"]
-        functions = [frame.name for frame in command.frames if frame.kind == "function"]
-        return loops[0] if loops else self._loops.get(functions[-1]) if functions else None
+        return loops[0] if loops else self._loops.get(command.function)
 
     def _start(self, name: str) -> tuple[Chain, Args]:
         """Return the chain and the step that start a function or a file."""
@@ -469,10 +468,7 @@ class Job:
         for inner in script.commands:
             self._assignments(inner)
         for inner in script.commands:
-            self._add(inner, place)
-            if not inner.has_frame("substitution"):
-                args = [_arg(*pair, place) for pair in self.expand(inner.words)]
-                self._chain(args, inner, place, outer, chain, step)
+            self._run(inner, place, outer, chain, step)
 
     def _chain(self, args: list[Arg], command: Command, place: Place, outer: Command, chain: Chain, step: Args) -> None:
         """Follow the programs that start each other in one command."""

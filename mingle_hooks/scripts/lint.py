@@ -101,10 +101,8 @@ def lint_script(text: str, nodes: int | None = None) -> list[Finding]:
 def lint_jobs(jobs: list[Job]) -> list[Finding]:
     """Return the traps in the jobs of a script, by line."""
     found = {finding for job in jobs for rule in RULES for finding in rule(job)}
-    firsts: dict[tuple[int, str], Finding] = {}
-    for finding in sorted(found):
-        firsts.setdefault((finding.line, finding.kind), finding)
-    return [*firsts.values()]
+    firsts = {(finding.line, finding.kind): finding for finding in sorted(found, reverse=True)}
+    return sorted(firsts.values())
 
 
 def _remedy(job: Job, launch: Launch) -> str:
@@ -267,18 +265,13 @@ def _hostname_i(job: Job) -> Iterator[Finding]:
 
 
 def _fallback(job: Job) -> Iterator[Finding]:
-    for at in _fallbacks(job):
-        yield Finding(job.line(at), "localhost-fallback", _ALONE_ON_FAILURE, "|| exit")
-
-
-def _fallbacks(job: Job) -> Iterator[int]:
     for command in job.commands:
-        for word in (*command.assignments, *command.words):
-            if match := _FALLBACK.search(word.text):
-                yield word.at[match.start()]
-        words = (*command.words, *command.assignments) if command.before == "||" else ()
-        if _TO_LOCALHOST.match(" ".join(word.plain for word in words)):
-            yield command.start
+        given = (*command.words, *command.assignments)
+        places = [word.at[match.start()] for word in given if (match := _FALLBACK.search(word.text))]
+        if command.before == "||" and _TO_LOCALHOST.match(" ".join(word.plain for word in given)):
+            places.append(command.start)
+        for at in places:
+            yield Finding(job.line(at), "localhost-fallback", _ALONE_ON_FAILURE, "|| exit")
 
 
 def _batch_rank(job: Job) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ import re
 from bisect import bisect_right
 from functools import cached_property
 from itertools import pairwise
+from operator import itemgetter
 from os.path import basename
 from typing import NamedTuple
 
@@ -122,12 +123,10 @@ class _Rewrite:
         self.source = text
         self.job, self.has_several = jobs[0], len(jobs) > 1
         self.edits: dict[tuple[int, int], str] = {}
-        self.launches: list[Launch] = []
         self.own = [command for command in self.job.script.commands if not command.has_frame("substitution")]
         spans = [(one.start, one.end, one) for one in self.own]
         spans += [(body.start, body.end, one) for one in self.own for body in one.here_documents]
-        self.spans = sorted(spans, key=lambda span: span[:2])
-        self.starts = [start for start, _, _ in self.spans]
+        self.spans = sorted(spans, key=itemgetter(0, 1))
 
     def text(self) -> str:
         """Return the script with all edits. Raises _UnsureError."""
@@ -139,7 +138,6 @@ class _Rewrite:
             raise _UnsureError("it writes another job script")
         if not self.job.script.is_whole or _GONE in self.source:
             raise _UnsureError("a quote or a parenthesis has no end")
-        self.launches = self._launches()
         for launch in self.launches:
             if launch.program not in _OPTIONS:
                 raise self._unsure(launch.at, f"{launch.program} needs its own lines: `mingle docs frameworks`")
@@ -154,7 +152,8 @@ class _Rewrite:
         self._shared()
         return _edited(self.source, self.edits)
 
-    def _launches(self) -> list[Launch]:
+    @cached_property
+    def launches(self) -> list[Launch]:
         """Return what trains: a python on the first node does not, such as one that prepares data."""
         found = [launch for launch in self.job.launches if not launch.is_mingle]
         if not found:
@@ -274,7 +273,7 @@ class _Rewrite:
             raise self._unsure(at, f"the command uses ${min(used)} of the loop")
         if used := made.intersection(NAMES.findall(self.source[end:])):
             raise self._unsure(at, f"${min(used)} of the loop is used after it")
-        if reason := self._number_doubt(launch, inside[0]) or self._drops(launch, [*inside, *nested]):
+        if reason := self._loop_doubt(launch, inside, nested):
             raise self._unsure(at, reason)
         tail = re.match(r"[ \t]*&(?!&)", self.source[end : end + 99])
         after = next((one for one in script.commands if one.start >= end), None)
@@ -286,45 +285,42 @@ class _Rewrite:
         if after and after.name == "wait" and not _BACKGROUND.search(self.source[:start] + self.source[end:]):
             self._leave_out_command(after)
 
-    def _number_doubt(self, launch: Launch, loop: Command) -> str:
-        """Return why a loop may not start the launcher once on each node, "" if it does."""
-        job, given = self.job, launch.option(*NODES)
-        text = self.source[loop.start : loop.end]
+    def _loop_doubt(self, launch: Launch, inside: list[Command], nested: list[Command]) -> str:
+        """Return why one `mingle run` may not do the same as a loop, "" if it does.
+
+        `inside` are the loop's commands, `nested` those that run on each host.
+        """
+        job, loop, commands = self.job, inside[0], [*inside, *nested]
+        text, given = self.source[loop.start : loop.end], launch.option(*NODES)
         numbers = [given.text] if given else []
         numbers += [value.value.plain for one in numbers for name in NAMES.findall(one) for value in self._values(name)]
         is_python = launch.program == "python"
         others = [one for one in job.launches if is_python or (one.program, one.place) != ("python", "batch")]
-        times = _times(loop, text)
         is_another = any(re.fullmatch(r"[\d:]+", one) and not holds(one, job.requested.nodes) for one in numbers)
+        before = [one for one in self.own if one.start < loop.start and not one.has_frame("subshell")]
+        places = [one.words[-1].plain for one in before if one.name == "cd"]
+        here = re.escape(places[-1]) if places else _SUBMITTED_IN.get(job.requested.scheduler, _GONE)
+        moves = [one.words[-1].plain for one in commands if one.name == "cd"]
+        is_away = any(not (_HERE.fullmatch(to) or (to[:1] in "/$" and re.fullmatch(here, to))) for to in moves)
+        words = [word for one in commands if one.words for word in one.assignments]
+        words += [word for one in commands if one.name in launches.EXPORTS for word in one.words[1:]]
+        names = [word.text.partition("=")[0] for word in words if not self._is_left_out(word)]
+        kept = [name for name in names if name not in _ADDRESSES | _RANKS]
+        around = [name for name in launch.chain if name not in STEPS | SHELLS]
+        options = [arg.text for arg in launch.step[1:] if launch.chain[0] == "srun" and arg.text.startswith("-")]
+        odd = [option for option in options if not _PER_HOST.fullmatch(option)]
+        times = _times(loop, text)
         reasons = (
             (len(others) > 1, "another launcher starts beside the loop"),
             (times not in (None, job.requested.nodes), "the loop runs another number of times than the job has nodes"),
             (_WORKERS.search(text), "the loop leaves out the first node"),
             (is_another, "its number of nodes is not the job's"),
             (launch.standalone, "each node trains alone"),
-        )
-        return next((reason for is_so, reason in reasons if is_so), "")
-
-    def _drops(self, launch: Launch, commands: list[Command]) -> str:
-        """Return what a loop does around the launcher that `mingle run` would not do, "" if nothing."""
-        job, loop = self.job, launch.outer.frames[0].start
-        before = [one for one in self.own if one.start < loop and not one.has_frame("subshell")]
-        places = [one.words[-1].plain for one in before if one.name == "cd"]
-        here = re.escape(places[-1]) if places else _SUBMITTED_IN.get(job.requested.scheduler, _GONE)
-        moves = [one.words[-1].plain for one in commands if one.name == "cd"]
-        words = [word for one in commands if one.words for word in (*one.assignments, *_exported(one))]
-        names = [word.text.partition("=")[0] for word in words if not self._is_left_out(word)]
-        kept = [name for name in names if name not in _ADDRESSES | _RANKS]
-        around = [name for name in launch.chain if name not in STEPS | SHELLS]
-        options = [arg.text for arg in launch.step[1:] if launch.chain[0] == "srun" and arg.text.startswith("-")]
-        given = [option for option in options if not _PER_HOST.fullmatch(option)]
-        is_away = any(not (_HERE.fullmatch(to) or (to[:1] in "/$" and re.fullmatch(here, to))) for to in moves)
-        reasons = (
             (is_away, "it starts in another directory"),
             (kept, f"the loop sets {' '.join(kept)}"),
             (around, f"{' '.join(around)} stands before it"),
             (any(one.outputs for one in commands), "its output goes to a file"),
-            (given, f"the loop gives {' '.join(given)} to srun"),
+            (odd, f"the loop gives {' '.join(odd)} to srun"),
         )
         return next((reason for is_so, reason in reasons if is_so), "")
 
@@ -503,17 +499,15 @@ class _Rewrite:
 
     def _command_at(self, position: int) -> Command | None:
         """Return the script's own command at a position, None in a comment."""
-        index = bisect_right(self.starts, position) - 1
+        index = bisect_right(self.spans, position, key=itemgetter(0)) - 1
         return self.spans[index][2] if index >= 0 and position < self.spans[index][1] else None
 
     def _only_says(self, command: Command) -> bool:
         """Return whether a command only prints addresses, and what the scheduler says."""
         names = {name for word in command.words for name in NAMES.findall(word.text)}
-        known = {name for name in names if name in _ADDRESSES or _OF_JOB.fullmatch(name) or self._finds_all(name)}
+        found = {name for name, values in self.job.assignments.items() if all(_finds(value) for value in values)}
+        known = {name for name in names if name in _ADDRESSES | found or _OF_JOB.fullmatch(name)}
         return _is_said(command) and names == known
-
-    def _finds_all(self, name: str) -> bool:
-        return name in self.job.assignments and all(_finds(value) for value in self.job.assignments[name])
 
     def _leave_out(self, value: Assignment) -> None:
         """Leave out an assignment, and its command if that does nothing else."""
@@ -578,22 +572,19 @@ def _restarts(launch: Launch) -> bool:
     return is_given and launch.program == "torchrun" and launch.has_value("--rdzv-backend", "c10d")
 
 
-def _exported(command: Command) -> list[Text]:
-    return command.words[1:] if command.name in launches.EXPORTS else []
-
-
 def _times(loop: Command, text: str) -> int | None:
     """Return how often a loop runs, None if that depends on variables."""
     if counting := _COUNTING.search(text):
         return int(counting[3]) - int(counting[1]) + bool(counting[2])
     words = [word.text for word in loop.words[3:]]
     if len(words) == 1 and _RANGE.fullmatch(words[0]):
-        first, *others = [int(number) for number in re.findall(r"\d+", words[0])]
-        if "{" in words[0]:
-            last, step = others[0], others[-1] if len(others) > 1 else 1
-        else:
-            last, step = ([first, *others])[-1], others[0] if len(others) > 1 else 1
-        return len(range(first if others else 1, last + 1, step or 1))
+        numbers = [int(number) for number in re.findall(r"\d+", words[0])]
+        if "{" in words[0]:  # {FIRST..LAST..STEP}
+            first, last, step = [*numbers, 1][:3]
+        else:  # seq FIRST STEP LAST
+            *before, last = numbers
+            first, step = [*before, 1, 1][:2]
+        return len(range(first, last + 1, step or 1))
     return None if not words or re.search(r"[$`]", " ".join(words)) else len(words)
 
 

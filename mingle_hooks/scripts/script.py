@@ -13,7 +13,7 @@ from typing import NamedTuple
 import jinja2
 
 from mingle_hooks import __version__, files, settings
-from mingle_hooks.errors import PlaceError, UsageError
+from mingle_hooks.errors import MingleError, PlaceError, UsageError
 from mingle_hooks.export import launchers
 from mingle_hooks.export.frameworks import FRAMEWORKS
 from mingle_hooks.export.variables import quote
@@ -45,10 +45,8 @@ def quote_word(value: object) -> str:
 
 
 def _escaped(char: str) -> str:
-    if char in _ESCAPES:
-        return _ESCAPES[char]
-    if char.isprintable():
-        return char
+    if char in _ESCAPES or char.isprintable():
+        return _ESCAPES.get(char, char)
     # surrogateescape: what was not UTF-8 on the command line goes back to the byte that it was
     return "".join(f"\\{byte:03o}" for byte in char.encode("utf-8", "surrogateescape"))
 
@@ -107,12 +105,15 @@ def read_command(typed: Argv, given: str | None, default: str) -> Command:
     Raises UsageError, with a line that works, for a launcher that would train alone on each node.
     """
     argv, has_srun = _without_prefixes(typed)
-    found = launchers.recognise(_without_python(argv))
+    if not argv[0] or (argv[0].startswith("-") and argv[0] != "-m") or argv == ("-m",):
+        raise UsageError("a script, a program or -m MODULE", repr(argv[0]), "-- train.py")
+    line = ("python3", *argv) if argv[0] == "-m" else argv
+    found, end = launchers.find(line)
     chosen = launcher(given) if given else None
     if chosen and has_srun and chosen.starts == "job":
         raise UsageError("one launcher", f"--launcher {given} and srun", f"leaving --launcher out, or {_line(argv)}")
     if found:
-        return _typed_launcher(argv, found, chosen)
+        return _typed_launcher(line[:end], line[end:], found, chosen)
     inside = launchers.wrapped(argv)[0]
     if inside and chosen is None:
         works = f"--launcher plain {_line(argv)}, which starts the line once on every node as it is"
@@ -156,42 +157,25 @@ def _without_prefixes(typed: Argv) -> tuple[Argv, bool]:
 
 def _options_refused(prefix: str, argv: Argv) -> UsageError:
     """Return the error for options of srun or `mingle exec`, which the script itself starts."""
-    options, rest = _job_options(argv)
-    if prefix == "srun" and rest and not rest[0].startswith("-"):
-        works = f"{quote_argv(options)} {_line(('srun', *rest))}"
-    else:
-        works = "only the command after --, and options of `mingle template` for what they request"
+    # Those in front that are also fields of a job, with their values, are options of `mingle template` too.
+    known = {name: field for field in FIELDS.values() for name in (field.option, field.short) if name}
+    end = 0
+    while end < len(argv):
+        name, equals, _ = argv[end].partition("=")
+        field = known.get(name) or known.get(name[:2])
+        if field is None:
+            break
+        has_value_behind = not equals and field.kind != "flag" and name in known
+        end += 2 if has_value_behind else 1
+    works = "only the command after --, and options of `mingle template` for what they request"
+    if prefix == "srun" and end < len(argv) and not argv[end].startswith("-"):
+        works = f"{quote_argv(argv[:end])} {_line(('srun', *argv[end:]))}"
     return UsageError(f"{prefix} without options of its own", quote_argv((prefix, *argv)), works)
 
 
-def _job_options(argv: Argv) -> tuple[Argv, Argv]:
-    """Split off the options in front that are also fields of a job, with their values."""
-    options = {name: field for field in FIELDS.values() for name in (field.option, field.short) if name}
-    position = 0
-    while position < len(argv):
-        name, equals, _ = argv[position].partition("=")
-        field = options.get(name) or options.get(name[:2])
-        if field is None:
-            break
-        has_value_behind = not equals and field.kind != "flag" and name in options
-        position += 2 if has_value_behind else 1
-    return argv[:position], argv[position:]
-
-
-def _without_python(argv: Argv) -> Argv:
-    """Return the arguments from the program's name on: behind `env NAME=VALUE`, and without Python's own options."""
-    if argv[0] == "-m":
-        return ("python3", *argv)
-    argv = argv[launchers.assignments(argv) :] or argv
-    position = launchers.after_python(argv)
-    if not position:
-        return argv
-    rest = argv[position:]
-    return (argv[0], *rest) if rest[:1] == ("-m",) else rest or argv
-
-
-def _typed_launcher(argv: Argv, found: launchers.Launcher, chosen: Launcher | None) -> Command:
-    starter, rest = _split_launcher(argv, found)
+def _typed_launcher(starter: Argv, rest: Argv, found: launchers.Launcher, chosen: Launcher | None) -> Command:
+    """Return the command of a launcher that was typed, by its own words and what follows them. Raises UsageError."""
+    argv = (*starter, *rest)
     if not rest:
         raise UsageError("a training command", quote_argv(argv), f"-- {quote_argv([*argv, 'train.py'])}")
     own = found.in_scripts or ((found.name,) if found.name in LAUNCHERS else ())
@@ -219,18 +203,10 @@ def _under_mpirun(rest: Argv, by: Launcher) -> Command:
         if rest[0] in ("-n", "-np", "--n", "--np") and program and not program[0].startswith("-"):
             works = f"-n {quote_argv(number)} --launcher {by.name} {_line(program)}"
         raise UsageError(f"{by.name} without options of its own", quote_argv((by.name, *rest)), works)
-    nested = launchers.recognise(_without_python(rest)) or launchers.wrapped(rest)[0]
+    nested = launchers.recognise(rest) or launchers.wrapped(rest)[0]
     if nested:
         raise UsageError("one launcher", f"{by.name} and {nested.name}", _line(rest))
     return Command(by, (), rest)
-
-
-def _split_launcher(argv: Argv, found: launchers.Launcher) -> tuple[Argv, Argv]:
-    """Split off the arguments that name the launcher."""
-    end = launchers.assignments(argv) + 1
-    while end < len(argv) and launchers.recognise(_without_python(argv[:end])) != found:
-        end += 1
-    return (("python3",) if argv[0] == "-m" else ()) + argv[:end], argv[end:]
 
 
 def _option_pairs(rest: Argv) -> Iterator[tuple[str, str]]:
@@ -249,8 +225,7 @@ def _program_within(rest: Argv) -> Argv:
 
 
 def _frameworks(found: launchers.Launcher) -> Argv:
-    if found.starts != "node":
-        return ()
+    """Return what `--for` names for a launcher that each node starts."""
     return (found.name,) if found.name in FRAMEWORKS else found.frameworks
 
 
@@ -307,8 +282,6 @@ def _checked(argv: tuple[object, ...]) -> tuple[str, ...]:
     texts = tuple(argument for argument in argv if isinstance(argument, str) and not NOT_CARRIED.intersection(argument))
     if not texts or len(texts) != len(argv):
         raise UsageError("a training command", repr(argv) if argv else "none", "-- train.py --lr 1e-3 at the end")
-    if not texts[0] or (texts[0].startswith("-") and texts[0] != "-m") or texts == ("-m",):
-        raise UsageError("a script, a program or -m MODULE", repr(texts[0]), "-- train.py")
     return texts
 
 
@@ -329,7 +302,6 @@ def _name(command: Command) -> str:
 SITE = "/etc/mingle/templates"
 BUILT_IN = "templates/job"
 SUFFIX = ".sh.j2"
-_LARGEST_BYTES = 1 << 20  # a template is a page
 
 
 def template_path(given: Iterable[str], environ: Mapping[str, str], *, site: str = SITE) -> tuple[str, ...]:
@@ -366,8 +338,8 @@ def template_text(name: str, places: Iterable[str]) -> str:
         raise UsageError("the name of a template", repr(name), "one that `mingle template list` shows")
     if found[name] not in places:
         return files.shipped_text(f"{BUILT_IN}/{name}{SUFFIX}")
-    with open(f"{found[name]}/{name}{SUFFIX}", encoding="utf-8") as file:
-        return file.read(_LARGEST_BYTES)
+    path = f"{found[name]}/{name}{SUFFIX}"
+    return jobs.read_file(path, "template", "another --template-dir").decode(errors="replace")
 
 
 def eject_template(name: str, places: Iterable[str], directory: str) -> str:
@@ -418,65 +390,54 @@ def render_script(
             explain=explain,
             made_by=f"{quote_argv(command)} (mingle-hooks {__version__})",
             options=_options(row, job),
-            program=(*_container(row, job), *_program(row, job)),
+            program=(*_container(row, job)[1], *_program(row, job)),
             environment=tuple(environment),
             note=script_note(job),
             mingle=tuple(mingle),
         )
-    except jinja2.TemplateError as wrong:
+    except MingleError:
+        raise
+    except Exception as wrong:  # a template is a program of the site's or the user's
         raise _template_error(wrong) from wrong
 
 
 def script_note(job: Job) -> str:
     """Return a note on the launcher in front of a typed `python train.py`, or nothing."""
-    if job.starter or not job.launcher.no_python or job.source("launcher") != DEFAULT:
-        return ""
-    if not os.path.basename(job.command[0]).startswith("python"):
+    is_default = not job.starter and bool(job.launcher.no_python) and job.source("launcher") == DEFAULT
+    if not is_default or not os.path.basename(job.command[0]).startswith("python"):
         return ""
     program = quote_word(job.command[0])  # as a comment it is one line, whatever it holds
     return f"{job.launcher.name} starts {program}; with --launcher process each task is one {program}"
 
 
-def _options(row: Scheduler, job: Job) -> tuple[str, ...]:
+def _options(row: Scheduler, job: Job) -> list[str]:
     """Return the options of `mingle run`. Raises UsageError."""
-    if job.launcher.starts == "job":
-        return (*_start_options(row, job), *_warning(job))
-    frameworks = dict.fromkeys([*job.launcher.frameworks, *NETWORKS, *job.frameworks])
-    scope = ("--scope", "task") if job.launcher.starts == "task" else ()
-    return (*scope, "--for", ",".join(frameworks), *_slots(row, job), *_start_options(row, job), *_warning(job))
-
-
-def _slots(row: Scheduler, job: Job) -> tuple[str, ...]:
-    """Return the option for how many processes a launcher starts on a node. Raises UsageError."""
+    found: list[str] = []
     if job.launcher.starts == "task":
-        return ()
+        found += ["--scope", "task"]
+    if job.launcher.starts != "job":
+        found += ["--for", ",".join(dict.fromkeys([*job.launcher.frameworks, *NETWORKS, *job.frameworks]))]
+    if job.launcher.starts == "node":
+        found += _slots(row, job)
+    found += _container(row, job)[0]
+    if job.signal.name != "USR1":
+        found += ["--warn-signal", job.signal.name]
+    if job.time:  # the template adds the limit, less what the lines before have taken
+        found += ["--warn", str(job.signal.before_s)]
+    return found
+
+
+def _slots(row: Scheduler, job: Job) -> list[str]:
+    """Return the option for how many processes a launcher starts on a node. Raises UsageError."""
     if job.ntasks is not None:
-        return ("--slots", str(job.ntasks))
+        return ["--slots", str(job.ntasks)]
     if all(group.gpus and group.gpus.number == group.ntasks for group in job.groups):
-        return ("--slots", "gpus")
+        return ["--slots", "gpus"]
     if row.runs_tasks:
         counts = "+".join(str(group.ntasks) for group in job.groups)
         can = "the number of GPUs, or with --launcher process, where groups differ"
         raise refused("ntasks-per-node", counts, can, "--launcher process")
-    return ()
-
-
-def _warning(job: Job) -> tuple[str, ...]:
-    """Return the options of the warning before the time limit; `mingle run` has a timer under every scheduler.
-
-    The template adds the limit, less what the lines before have taken.
-    """
-    signal = () if job.signal.name == "USR1" else ("--warn-signal", job.signal.name)
-    return (*signal, *(("--warn", str(job.signal.before_s)) if job.time else ()))
-
-
-def _start_options(row: Scheduler, job: Job) -> tuple[str, ...]:
-    """Return the options of the scheduler's own starter that `mingle run` does not set by itself."""
-    if not job.container or not _is_pyxis(job.container) or not row.runs_pyxis:
-        return ()
-    mounts = ",".join(bind if ":" in bind else f"{bind}:{bind}" for bind in _binds(job))  # pyxis wants both
-    found = [f"--container-image={job.container}", *([f"--container-mounts={mounts}"] if mounts else [])]
-    return tuple(f"--start-option={option}" for option in found)
+    return []
 
 
 def _program(row: Scheduler, job: Job) -> tuple[str, ...]:
@@ -491,32 +452,30 @@ def _program(row: Scheduler, job: Job) -> tuple[str, ...]:
     return ("mpirun", "--tag-output", *exports, "mingle", "exec", "--scope", "task", "--for", frameworks, *command)
 
 
-def _container(row: Scheduler, job: Job) -> tuple[str, ...]:
-    """Return the arguments in front of a command that run it in the container. Raises UsageError."""
-    if not job.container:
-        return ()
-    if _is_pyxis(job.container):
-        if not row.runs_pyxis:
-            works = f"docker://{job.container.replace('#', '/', 1)}" if "#" in job.container else "image.sif"
-            can = "an image for Apptainer, as pyxis is Slurm's"
-            raise refused("container", job.container, can, f"--container {works}")
-        return ()
-    binds = [f"--bind={bind}" for bind in _binds(job)]
-    image = f"./{job.container}" if job.container.startswith("-") else job.container
-    return ("apptainer", "exec", *(["--nv"] if any(group.gpus for group in job.groups) else []), *binds, image)
+def _container(row: Scheduler, job: Job) -> tuple[list[str], list[str]]:
+    """Return the options of `mingle run` and the arguments in front of the command that run it in the container.
 
-
-def _binds(job: Job) -> tuple[str, ...]:
+    Raises UsageError.
+    """
+    image = job.container
+    if not image:
+        return [], []
+    # A squashfs file or REGISTRY#IMAGE, which enroot runs, and not Apptainer.
+    is_pyxis = image.endswith(".sqsh") or ("#" in image.partition("/")[0] and not image.endswith(".sif"))
+    if is_pyxis and not row.runs_tasks:
+        works = f"docker://{image.replace('#', '/', 1)}" if "#" in image else "image.sif"
+        raise refused("container", image, "an image for Apptainer, as pyxis is Slurm's", f"--container {works}")
     for bind in job.bind:
         if "," in bind:
             can = "a path without a comma, at which Apptainer and pyxis begin another"
             raise refused("bind", bind, can, " ".join(f"--bind {path}" for path in bind.split(",") if path))
-    return job.bind
-
-
-def _is_pyxis(image: str) -> bool:
-    """Return whether this is a squashfs file or REGISTRY#IMAGE, which enroot runs, and not Apptainer."""
-    return image.endswith(".sqsh") or ("#" in image.partition("/")[0] and not image.endswith(".sif"))
+    if is_pyxis:
+        mounts = ",".join(bind if ":" in bind else f"{bind}:{bind}" for bind in job.bind)  # pyxis wants both
+        found = [f"--container-image={image}", *([f"--container-mounts={mounts}"] if mounts else [])]
+        return [f"--start-option={option}" for option in found], []
+    gpus = ["--nv"] if any(group.gpus for group in job.groups) else []
+    binds = [f"--bind={bind}" for bind in job.bind]
+    return [], ["apptainer", "exec", *gpus, *binds, f"./{image}" if image.startswith("-") else image]
 
 
 @functools.lru_cache(maxsize=8)
@@ -528,15 +487,19 @@ def _environment(places: tuple[str, ...]) -> jinja2.Environment:
     return template_environment(loader, filters)
 
 
-def _template_error(wrong: jinja2.TemplateError) -> UsageError:
+def _template_error(wrong: Exception) -> UsageError:
     """Return the error with the innermost template and line of the traceback."""
-    place = f"{wrong.filename}:{wrong.lineno}" if isinstance(wrong, jinja2.TemplateSyntaxError) else ""
+    place = (
+        f"{wrong.filename}:{wrong.lineno}"
+        if isinstance(wrong, jinja2.TemplateSyntaxError)
+        else "one that cannot be read"
+    )
     step = wrong.__traceback__
     while step is not None:
         file = step.tb_frame.f_code.co_filename
         place = f"{file}:{step.tb_lineno}" if file.endswith(SUFFIX) else place
         step = step.tb_next
-    return UsageError("a valid template", f"{place}: {wrong.message}", "correcting that line")
+    return UsageError("a valid template", f"{place}: {getattr(wrong, 'message', wrong)}", "correcting that line")
 
 
 # Shell lines that activate the present environment where the job runs.

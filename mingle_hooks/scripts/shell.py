@@ -53,7 +53,7 @@ class Frame(NamedTuple):
     """What a command stands in: a loop, a function's body, text that another shell runs."""
 
     kind: FrameKind
-    name: str  # of a function; the first word of a loop
+    name: str  # of a function
     start: int  # in the file
 
 
@@ -75,6 +75,11 @@ class Command:
     def name(self) -> str:
         """Return its first word without quotes and directories."""
         return basename(self.words[0].plain) if self.words else ""
+
+    @property
+    def function(self) -> str:
+        """Return the name of the innermost function whose body it stands in, "" if it stands in none."""
+        return next((frame.name for frame in reversed(self.frames) if frame.kind == "function"), "")
 
     def has_frame(self, *kinds: FrameKind) -> bool:
         """Return whether it stands in one of these."""
@@ -132,7 +137,8 @@ _TEST = re.compile(r"(?:[^\\'\"`$\]]|\](?!\]))+")
 class _Reader:
     """Reads one source. Every method takes a position and returns the next."""
 
-    def __init__(self, source: Text, frames: tuple[Frame, ...], *, is_literal: bool = False) -> None:
+    def __init__(self, source: Text, frames: tuple[Frame, ...], *, is_literal: bool = False, depth: int = 0) -> None:
+        self.source, self.text, self.size = source, source.text, len(source.text)
         self.frames = frames
         self.is_literal = is_literal  # quotes and what begins with $ are text
         self.commands: list[Command] = []
@@ -140,11 +146,7 @@ class _Reader:
         self.pending: list[tuple[str, bool, bool, list[Text]]] = []  # here-documents whose text follows the line
         self.part = Command()  # so far
         self.function: str | None = ""  # whose body comes next; None: the next word is its name
-        self.depth = 0
-        self._read(source)
-
-    def _read(self, source: Text) -> None:
-        self.source, self.text, self.size = source, source.text, len(source.text)
+        self.depth = depth
         self._list(0, "")
 
     def _enter(self) -> None:
@@ -154,7 +156,6 @@ class _Reader:
 
     def _list(self, at: int, closing: str) -> int:
         """Read commands up to `closing`, which is `)` in a substitution."""
-        self._enter()
         frames, part, function = self.frames, self.part, self.function
         self.part, self.function = Command(), ""
         while True:
@@ -176,7 +177,6 @@ class _Reader:
             else:
                 at = self._piece(at)
         self.frames, self.part, self.function = frames, part, function
-        self.depth -= 1
         return at
 
     def _piece(self, at: int) -> int:
@@ -221,24 +221,21 @@ class _Reader:
     def _reserved(self, word: Text) -> bool:
         """Follow the structure; return whether the word is no part of a command."""
         name = word.text
-        if name in _LOOPS:
-            self._push("loop", name, word.start)
-            return not _LOOPS[name]
-        if name == "case":
-            self._push("case", "", word.start)
-            return False
-        if name in ("if", "{"):
-            function, self.function = self.function, ""
-            self._push("function" if function else "if" if name == "if" else "group", function, word.start)
-        elif name == "function":
+        if name in _OPENS:
+            self._push(_OPENS[name], word.start)
+            return name not in _WITH_WORDS
+        if name == "function":
             self.function = None
         elif name in _ENDS:
             self._leave(word.end, *_ENDS[name])
         return True
 
-    def _push(self, kind: FrameKind, name: str | None, start: int) -> None:
+    def _push(self, kind: FrameKind, start: int) -> None:
+        """Enter what a command stands in, which may be the body of the function that was named before."""
+        name = self.function or "" if kind in ("group", "subshell") else ""
         if len(self.frames) < _MOST_FRAMES:
-            self.frames = (*self.frames, Frame(kind, name or "", start))
+            self.frames = (*self.frames, Frame("function" if name else kind, name, start))
+        self.function = ""
 
     def _leave(self, end: int, *kinds: FrameKind) -> None:
         if self.frames and self.frames[-1].kind in kinds:
@@ -263,12 +260,11 @@ class _Reader:
             return found.end()
         is_loop = len(part.words) == 1 and part.words[0].text == "for"
         if (is_loop or not part.words) and self.text.startswith("((", at) and not self.is_literal:
-            end = self._arithmetic(at + 2, 2)
+            end = self._enclosed(at + 2, _ARITHMETIC, ")", opened=2)
             self._take(self.source.part(at, end))
             return end
         if not part.words:
-            function, self.function = self.function, ""
-            self._push("function" if function else "subshell", function, self.source.at[at])
+            self._push("subshell", self.source.at[at])
         return at + 1
 
     def _redirect(self, found: re.Match[str]) -> int:
@@ -310,6 +306,7 @@ class _Reader:
         return at
 
     def _word(self, at: int) -> int:
+        self._enter()
         start, text = at, self.text
         while at < self.size:
             if plain := _PLAIN.match(text, at):
@@ -329,6 +326,7 @@ class _Reader:
                 at = after
             else:
                 break
+        self.depth -= 1
         return max(at, start + 1)
 
     def _opened(self, start: int, at: int) -> int | None:
@@ -342,7 +340,7 @@ class _Reader:
             return None
         if _ASSIGNMENT.fullmatch(text, start, at):
             return self._array(at + 1)
-        return self._arithmetic(at + 1, 1) if text[at - 1] in "@?*+!" else None
+        return self._enclosed(at + 1, _ARITHMETIC, ")") if text[at - 1] in "@?*+!" else None
 
     def _closed(self, at: int, pattern: re.Pattern[str]) -> int:
         """Read what `pattern` matches, to its end."""
@@ -351,15 +349,23 @@ class _Reader:
             raise _UnreadableError
         return found.end()
 
-    def _enclosed(self, at: int, plain: re.Pattern[str], closing: str, *, is_quoted: bool = False) -> int:
-        """Read up to `closing`, over what is `plain`, quotes and expansions."""
+    def _enclosed(
+        self, at: int, plain: re.Pattern[str], closing: str, *, opened: int = 1, is_quoted: bool = False
+    ) -> int:
+        """Read up to the `closing` of each that is `opened`, over what is `plain`, quotes and expansions."""
         self._enter()
         while at < self.size:
             if found := plain.match(self.text, at):
                 at = found.end()
             elif self.text.startswith(closing, at):
-                self.depth -= 1
-                return at + len(closing)
+                at += len(closing)
+                opened -= 1
+                if not opened:
+                    self.depth -= 1
+                    return at
+            elif self.text[at] == "(":  # which only arithmetic counts: elsewhere it is `plain`
+                opened += 1
+                at += 1
             elif self.text[at] == "\\":
                 at += 2
             else:
@@ -368,20 +374,19 @@ class _Reader:
 
     def _backquoted(self, at: int) -> int:
         end = self._closed(at + 1, _BACKQUOTED)
-        self._enter()
-        outer, source = self.frames, self.source
-        self._push("substitution", "", source.at[at])
-        self._read(source.part(at + 1, end - 1))
-        self.source, self.text, self.size = source, source.text, len(source.text)
+        outer = self.frames
+        self._push("substitution", self.source.at[at])
+        inner = _Reader(self.source.part(at + 1, end - 1), self.frames, depth=self.depth)
         self.frames = outer
-        self.depth -= 1
+        self.commands += inner.commands
+        self.ends |= inner.ends
         return end
 
     def _dollar(self, at: int, *, is_quoted: bool = False) -> int:
         follows = self.text[at + 1 : at + 2]
         if follows == "(":
             if self.text.startswith("((", at + 1):
-                return self._arithmetic(at + 3, 2)
+                return self._enclosed(at + 3, _ARITHMETIC, ")", opened=2)
             return self._substitution(at + 2)
         if follows == "{":
             return self._enclosed(at + 2, _BRACE, "}", is_quoted=is_quoted)
@@ -389,29 +394,10 @@ class _Reader:
 
     def _substitution(self, at: int) -> int:
         outer = self.frames
-        self._push("substitution", "", self.source.at[at])
+        self._push("substitution", self.source.at[at])
         at = self._list(at, ")")
         self.frames = outer
         return at
-
-    def _arithmetic(self, at: int, opened: int) -> int:
-        self._enter()
-        while at < self.size:
-            if plain := _ARITHMETIC.match(self.text, at):
-                at = plain.end()
-                continue
-            char = self.text[at]
-            if char in "()":
-                opened += 1 if char == "(" else -1
-                at += 1
-                if not opened:
-                    self.depth -= 1
-                    return at
-            elif char == "\\":
-                at += 2
-            else:
-                at = self._quoted(at)
-        raise _UnreadableError
 
     def _quoted(self, at: int, *, is_quoted: bool = False) -> int:
         """Read a quote or an expansion; in double quotes, a single one is text."""
@@ -423,26 +409,30 @@ class _Reader:
         return self._backquoted(at) if char == "`" else self._dollar(at, is_quoted=is_quoted)
 
     def _array(self, at: int) -> int:
-        self._enter()
         while True:
             if space := _SPACE.match(self.text, at):
                 at = space.end()
             if at >= self.size:
                 raise _UnreadableError
             if self.text[at] == ")":
-                self.depth -= 1
                 return at + 1
             at = self._word(at)
 
 
-_LOOPS = {"for": True, "select": True, "while": False, "until": False}  # does the word belong to a command
+_OPENS: dict[str, FrameKind] = {
+    **dict.fromkeys(("for", "select", "while", "until"), "loop"),
+    "case": "case",
+    "if": "if",
+    "{": "group",
+}
+_WITH_WORDS = ("for", "select", "case")  # which begin a command, with the words behind them
 _ENDS: dict[str, tuple[FrameKind, ...]] = {
     "done": ("loop",),
     "fi": ("if",),
     "}": ("group", "function"),
     "esac": ("case",),
 }
-_RESERVED = {"case", "if", "{", "function", "do", "then", "else", "elif", "!", *_LOOPS, *_ENDS}
+_RESERVED = {"function", "do", "then", "else", "elif", "!", *_OPENS, *_ENDS}
 
 
 _ESCAPE = re.compile(r"\\(.)|[$`]", re.DOTALL)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from cluster import hosts as cluster_hosts, slurm as cluster_slurm
 from cluster.paths import PROJECT
-from support.forms import OF_TRAPS, Outcome, Proof, adapted, forms
+from support.forms import OF_TRAPS, Outcome, Proof, forms
 from support.needs import skip_for_want_of
 
 from mingle_hooks.files import toml
@@ -58,27 +58,6 @@ def test_each_trap_shows_and_with_mingle_one_world_forms(proof: Proof) -> None:
     assert not hidden
     wanted = dict.fromkeys(FIXED, "one world") | {"loop": "ended"}
     assert {name: its.verdict for (name, is_fixed), its in found.items() if is_fixed} == wanted, found
-
-
-def test_a_script_becomes_one_for_two_nodes() -> None:
-    """What a test cluster does not have is dropped; counts of nodes and processes shrink, and nothing else changes."""
-    script = """#!/bin/bash
-#SBATCH --nodes=8 --partition=gpu   # all of it
-#SBATCH -A us --gres=gpu:a100:16
-#SBATCH --exclusive
-#SBATCH --ntasks-per-node=8
-srun -N 8 /opt/bin/torchrun --nnodes=8 --nproc_per_node=8 "$HOME/train.py" --lr 8
-WORLD_SIZE=64 accelerate launch --num_machines 8 --num_processes=64 train.py
-"""
-    wanted = """#!/bin/bash
-#SBATCH --nodes=2
-#SBATCH --gres=gpu:8
-#
-#SBATCH --ntasks-per-node=8
-srun -N 2 torchrun --nnodes=2 --nproc_per_node=8 "train.py" --lr 8
-WORLD_SIZE=16 accelerate launch --num_machines 2 --num_processes=16 train.py
-"""
-    assert adapted(script) == wanted
 
 
 def test_the_place_is_the_only_thing_left(proof: Proof, tmp_path: Path) -> None:

@@ -28,16 +28,13 @@ def test_a_value_is_carried_or_refused_by_name(scheduler: str, field: str) -> No
         assert not [line for line in text.splitlines() if line.startswith("#PBS") and line.rstrip().endswith("\\")]
 
 
-@pytest.mark.parametrize(("scheduler", "field"), [(name, field) for name in TAKES for field in TAKES[name]])
-def test_what_the_manuals_show_is_not_refused(scheduler: str, field: str) -> None:
-    """The rules are as wide as what is documented, where our fields can say it."""
-    assert [value for value in TAKES[scheduler][field] if script_with(scheduler, field, value) is None] == []
-
-
-@pytest.mark.parametrize(("scheduler", "field"), [(name, field) for name in REFUSES for field in REFUSES[name]])
-def test_what_a_scheduler_cannot_carry_is_refused_by_name(scheduler: str, field: str) -> None:
-    """The error names the field."""
-    assert [value for value in REFUSES[scheduler][field] if script_with(scheduler, field, value) is not None] == []
+@pytest.mark.parametrize(
+    ("scheduler", "field", "values", "is_taken"),
+    [(name, *row, table is TAKES) for table in (TAKES, REFUSES) for name in table for row in table[name].items()],
+)
+def test_what_the_manuals_show_is_taken(scheduler: str, field: str, values: list[str], *, is_taken: bool) -> None:
+    """The rules are as wide as what is documented, and what cannot be carried is refused by the field's name."""
+    assert [value for value in values if (script_with(scheduler, field, value) is not None) is not is_taken] == []
 
 
 @pytest.mark.parametrize(

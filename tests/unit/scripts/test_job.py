@@ -12,18 +12,7 @@ from mingle_hooks.errors import UsageError
 from mingle_hooks.scripts.job import Gpus, as_hms, mebibytes_of, seconds_of
 from mingle_hooks.scripts.script import describe, render_script as render
 
-SPEC = """
-command = ["train.py", "--lr", "1e-3"]
-nodes = 2
-gpus-per-node = "a100:4"
-time = "1-12"
-launcher = "accelerate"
-exclusive = true
-module = ["cuda/12.4", "gcc"]
-setup = ". venv/bin/activate"
-[env]
-OMP_NUM_THREADS = 8
-"""
+SPEC = 'command = ["train.py", "--lr", "1e-3"]\nnodes = 2\ntime = "1-12"\nmodule = ["cuda/12.4", "gcc"]\n'
 
 
 def test_options_win_over_the_file(tmp_path: Path) -> None:
@@ -82,14 +71,11 @@ def test_the_warning_comes_after_the_start(options: dict[str, object], warning: 
 REFUSED = {
     "array": ["1-"], "bind": ["/a,/b", "", "\x7f"], "chdir": ["", "\x7f"], "container": ["", "\x01"],
     "directive": ["", "a\nb", "a\\", "\x1b"], "for": ["", "-x", "jax torch", "jäx", "a\nb", "$x"],
-    "env": ["A=\x7f", "=1", "-x=1", "é=1", "A\nB=1", "UID=3", "BASHOPTS=x", "MINGLE_KEY=x", "RANK=1", "LOCAL_RANK=1",
-            "GROUP_RANK=1"],
+    "env": ["A=\x7f", "=1", "é=1", "A\nB=1", "UID=3", "BASHOPTS=x", "MINGLE_KEY=x", "LOCAL_RANK=1", "GROUP_RANK=1"],
     "gpus-per-node": ["a b:4"], "job-name": ["x" * 5000], "launcher": ["-x", "tor chrun", "torchrun\n", "../x"],
-    "mail-type": ["SOMETIMES"], "mail-user": ["a b"], "max-restarts": ["-1", "1\n", "१", "1 2", "$x"],
-    "mem": ["-1", "१", "1X", "$x"], "module": ["", "\x7f"], "output": ["a\0b"],
-    "nodes": ["0", "-1", "1\n", "२", "1 2", "$x", "99999999", "+".join("1" * 200)],
-    "setup": ["", "a\nb", "#SBATCH -n 9", " # x", "\x1b"], "time": ["-1", "1:2:3:4", "१", "1\n2", "$x"],
-    "signal": ["", "KILL", "USR1@x", "USR1\n@3", "USR1@0", "é"],
+    "max-restarts": ["1\n", "१", "1 2"], "mem": ["१", "$x"], "module": ["", "\x7f"], "output": ["a\0b"],
+    "nodes": ["१", "99999999", "+".join("1" * 200)], "setup": ["", "a\nb", "#SBATCH -n 9", " # x", "\x1b"],
+    "time": ["1\n2", "$x"], "signal": ["", "USR1@x", "USR1\n@3", "USR1@0", "é"],
 }  # fmt: skip
 
 
@@ -105,10 +91,9 @@ def test_a_value_that_cannot_be_is_refused_by_name(field: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("nods = 2", "nods in .*nodes, which is the nearest"), ("nodes = 1.5", "nodes in "),
-        ("exclusive = 1", "exclusive in "), ("time = ", "a TOML file"), ("env = 3", "env in "),
+        ("nods = 2", "nods in .*nodes, which is the nearest"), ("time = ", "a TOML file"), ("env = 3", "env in "),
         ("command = [1]", "a training command"), ('command = "train.py --lr 1"', "a list of words"),
-        ("env = {A = true}", "env in "), ("env = {A = 1.5}", "env in "), ("module = []", "module in "),
+        ("env = {A = true}", "env in "),
         *[(f"command = {words}", "command|MODULE") for words in ("[]", '[""]', '["-x"]', '["-m"]', '["a\\u0000b"]')],
     ],
 )  # fmt: skip
@@ -121,20 +106,6 @@ def test_a_file_or_a_command_that_cannot_be_is_refused(tmp_path: Path, text: str
     spec.unlink()
     with pytest.raises(UsageError, match=f"--spec file; saw {spec}: No such file"):
         describe({}, spec=str(spec))
-
-
-@pytest.mark.parametrize(
-    ("launcher", "command", "line"),
-    [
-        ("torchrun", "-m pkg.train", "torchrun -m pkg.train"), ("process", "-m pkg", "python3 -m pkg"),
-        ("torchrun", "./run x", "torchrun --no-python ./run x"), ("plain", "python3 -u x.py", "python3 -u x.py"),
-        ("accelerate", "-m pkg", "accelerate launch --module pkg"),
-        ("deepspeed", "./run", "deepspeed --no_local_rank --no_python ./run"),
-    ],
-)  # fmt: skip
-def test_programs_and_modules_are_handed_to_the_launcher(launcher: str, command: str, line: str) -> None:
-    """What is not a script of Python's is said to the launcher in its own words."""
-    assert f"\n  {line}\n" in render("slurm", describe({"launcher": launcher}, command.split()))
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,8 @@ def started(launch: Launch) -> str:
         ("#SBATCH -N1 -n1\n#SBATCH hetjob\n#SBATCH -N4\n#SBATCH packjob\n#SBATCH -N2", (4, None, "slurm")),
         ("#PBS -l select=2:ncpus=4:mpiprocs=3+4:mpiprocs=5+ncpus=1:mpiprocs=2+mpiprocs=1", (8, 29, "pbs")),
         ("#PBS -l select=1\n#PBS -l select=9:mpiprocs=2", (1, 18, "pbs")), ("#BSUB -nnodes 3 -N 4", (3, None, "lsf")),
-        ("#PBS -l walltime=1,nodes=3:ppn=8 -N 9", (3, None, "pbs")), ("srun -N9 x", (0, None, "")),
-        ("#SBATCH -n2", (0, 2, "slurm")), ("#SBATCH -n 1", (1, 1, "slurm")),
+        ("#PBS -l walltime=1,nodes=3:ppn=8 -N 9", (3, None, "pbs")), ("#PBS -lnodes=3:ppn=8", (3, None, "pbs")),
+        ("srun -N9 x", (0, None, "")), ("#SBATCH -n2", (0, 2, "slurm")), ("#SBATCH -n 1", (1, 1, "slurm")),
     ],
 )  # fmt: skip
 def test_what_a_job_requests(text: str, expected: tuple[int, int | None, str]) -> None:
@@ -40,8 +40,9 @@ def test_what_a_job_requests(text: str, expected: tuple[int, int | None, str]) -
 def test_a_submission_requests_what_its_words_and_directives_do() -> None:
     """Words of other commands are none."""
     script = "sbatch -N4 <<E\n#SBATCH -N2 -n8\nE\nqsub -l select=3 <<E\n#PBS -l select=2\nE\n"
-    script += "cat -N4 <<E\n#PBS -l nodes=5\nE\n"
-    assert [job.requested for job in read_jobs(script)[1:]] == [(4, 8, "slurm"), (3, None, "pbs"), (5, None, "pbs")]
+    script += "cat -N4 <<E\n#PBS -l nodes=5\nE\nbsub -nnodes 4 <<E\n#BSUB -nnodes 2\nE\n"
+    found = [job.requested for job in read_jobs(script)[1:]]
+    assert found == [(4, 8, "slurm"), (3, None, "pbs"), (5, None, "pbs"), (4, None, "lsf")]
 
 
 @pytest.mark.parametrize(
@@ -117,12 +118,8 @@ def test_options_of_a_launch_are_found_by_their_names() -> None:
     (found,) = read_jobs(script)[0].launches
     options = [found.option(*names) for names in (("--a-b",), ("--no", "--c"), ("--last",), ("--none",))]
     assert [one and one.text for one in options] == ["1", "2", "--last", None]
-    assert [found.has("--c"), found.has("--d"), found.has_value("--c", "2"), found.has_value("--c", "3")] == [
-        1,
-        0,
-        1,
-        0,
-    ]
+    assert (found.has("--c"), found.has("--d")) == (True, False)
+    assert (found.has_value("--c", "2"), found.has_value("--c", "3")) == (True, False)
     assert (found.script, found.is_open, found.standalone == found.args[4], found.is_mingle) == (5, True, True, False)
     places = [script[place.start : place.end] for place in (found.at, found.args[1].use, found.args[1].word)]
     assert places == ["torchrun", "$C", "--c"]

@@ -16,11 +16,8 @@ SCRIPTS = [*sorted(HERE.parent.glob("golden/*.sh")), *sorted(HERE.parents[3].glo
 HEAD = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n"
 
 
-FORMS = [
-    form
-    for path in sorted((HERE.parents[2] / "data" / "lint").glob("*.toml"))
-    for form in toml(path.read_bytes())["form"]
-]
+DATA = HERE.parents[2] / "data" / "lint"
+FORMS = [form for path in sorted(DATA.glob("*.toml")) for form in toml(path.read_bytes())["form"]]
 # Kind of trap -> scripts that have it in the line with the mark, or in the first one behind HEAD, which begins them.
 TRAPS = {
     "fixed-port": [
@@ -54,7 +51,7 @@ TRAPS = {
         "#SBATCH -N2 -n8\n§srun --ntasks-per-node=1 torchrun x.py",
     ],
     "no-rendezvous": ["srun accelerate launch --num_machines 2 x.py"],
-    "each-alone": ["srun torchrun --standalone x.py", "srun torchrun --nnodes=1 x.py"],
+    "each-alone": ["srun torchrun --nnodes=1 x.py"],
     "node-count": ["#SBATCH -N1\n§srun -N2 x"],
     "own-name": ["srun torchrun --master_addr=$(uname -n) x.py", 'export MASTER_ADDR="`hostname -s`"'],
     "each-itself": [

@@ -1,19 +1,14 @@
 """`mingle lint --diff`: what is left out, what is put in, and when a script stays as it is."""
 
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
 
-from mingle_hooks.files import toml
 from mingle_hooks.scripts.lint import lint_script
 from mingle_hooks.scripts.rewrite import fix_script
+from unit.scripts.test_lint import FORMS, HEAD
 
-DATA = Path(__file__).resolve().parents[2] / "data" / "lint"
-FORMS = [form for path in sorted(DATA.glob("*.toml")) for form in toml(path.read_bytes())["form"]]
-HEAD = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n"
 R = "--rdzv-backend=c10d --rdzv-endpoint=$H:29500"
 A = "export MASTER_ADDR=$(scontrol show hostnames $SLURM_NODELIST | head -1)\nexport MASTER_PORT=29500\n"
 TRAINS = "srun torchrun --nnodes=$NUM_NODES$N --rdzv_endpoint=$MASTER_ADDR:$MASTER_PORT x.py"
@@ -238,22 +233,3 @@ def test_most_forms_that_can_be_changed_are() -> None:
     sure = [form for form in FORMS if form["sure"] and form["traps"]]
     changed = [form for form in sure if not fix_script(form["script"], form.get("nodes")).unsure]
     assert len(changed) / len(sure) > 0.7
-
-
-PIECES = [
-    "srun ", "torchrun ", "x.py", "\n", " \\\n  ", "MASTER_ADDR=", "$(hostname)", "export ", "MASTER_PORT=29500",
-    "'", '"', "--nnodes=2 ", "--rdzv_endpoint=$MASTER_ADDR:1 ", "for h in a b; do ", "ssh $h ", "& ", "done", "wait",
-    "A=(", ")", "bash -c ", "$MASTER_ADDR", "echo ", "if a; then ", "fi", "; ", "#c", "f() { ", "}", "${A[@]} ",
-    "\r\n", "accelerate launch ", "MASTER_ADDR ", "N=$SLURM_NNODES\n", "[[ N ]]", "((N))", "V=N ", "<<< $N", ">& f ",
-    "source x ", "srun ./x\n", "python x.py ", "cd $PWD; ", "for i in {1..2..0}; do ", "P+=($!)",
-]  # fmt: skip
-
-
-@given(st.lists(st.sampled_from(PIECES), max_size=40).map("".join))
-def test_any_script_is_changed_to_a_whole_one_or_not_at_all(text: str) -> None:
-    """What is changed keeps each line without an address, a port, a rank or a launcher."""
-    found = fix_script(HEAD + text)
-    if found.text != HEAD + text:
-        assert not found.unsure
-        assert not lint_script(found.text)
-        assert "mingle" in found.text

@@ -5,12 +5,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, strategies as st
 
-from mingle_hooks.scripts.shell import Command, read, unquote, whole
-
-
-def words(command: Command) -> list[str]:
-    """Return a command as it is written."""
-    return [word.text for word in (*command.assignments, *command.words)]
+from mingle_hooks.scripts.shell import read, unquote, whole
 
 
 @pytest.mark.parametrize(
@@ -33,8 +28,8 @@ def words(command: Command) -> list[str]:
          ["function:f [a];", "function:g \n[b])", "function:h ;[c];", "function:i ;[d];", ";[f]"],
          ["{ a; }", "( b )", "{ c; }", "{ d; }"]),
         ("for x in a; do c; done >d; while e; do f; done; until g; do h; done; select i in j; do k; done",
-         ["loop:for [for x in a];", "loop:for ;[c];", ";[>d]; > d", "loop:while ;[e];", "loop:while ;[f];",
-          "loop:until ;[g];", "loop:until ;[h];", "loop:select ;[select i in j];", "loop:select ;[k];"],
+         ["loop [for x in a];", "loop ;[c];", ";[>d]; > d", "loop ;[e];", "loop ;[f];",
+          "loop ;[g];", "loop ;[h];", "loop ;[select i in j];", "loop ;[k];"],
          ["for x in a; do c; done", "while e; do f; done", "until g; do h; done", "select i in j; do k; done"]),
         ("if a; then b; elif c; then d; else { e; }; fi; ! f; done; } g",
          ["if [a];", "if ;[b];", "if ;[c];", "if ;[d];", "if/group ;[e];", ";[f];", ";[g]"],
@@ -45,7 +40,7 @@ def words(command: Command) -> list[str]:
         ("cat <<A <<-'B' > c; d\n$e \\$f\nA\n\tg\n\tB\nh <<<i",
          ["[cat <<A <<-'B' > c]; > c < '$e $f\\n' < '\\tg\\n'", ";[d]\n", "\n[h <<<i]"], []),
         ("[[ a && b ]] && ((c = (1 + 2))) || for ((i=0; i<2; i++)); do d; done",
-         ["[[[ a && b ]]]&&", "&&[((c = (1 + 2)))]||", "loop:for ||[for ((i=0; i<2; i++))];", "loop:for ;[d];"],
+         ["[[[ a && b ]]]&&", "&&[((c = (1 + 2)))]||", "loop ||[for ((i=0; i<2; i++))];", "loop ;[d];"],
          ["for ((i=0; i<2; i++)); do d; done"]),
         ("A=(b 'c d' # e\n $(f)) g @(h|i)j k=(l) <(m) >(n)",
          ["[A=(b 'c d' # e\n $(f)) g @(h|i)j k=(l) <(m) >(n)]", "substitution [f])", "substitution [m])",
@@ -86,7 +81,7 @@ def test_a_quote_without_an_end_is_text(script: str) -> None:
     """The script is not whole, and its words are read all the same."""
     found = read(whole(script + "\nlast word"))
     assert not found.is_whole
-    assert words(found.commands[-1]) == ["last", "word"]
+    assert [word.text for word in found.commands[-1].words] == ["last", "word"]
 
 
 PIECES = [
