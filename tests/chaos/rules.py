@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from simulator.seats import CLOSING_S, LAST_WORD_S, TURNS_S, count_worlds, latest, misplaced
+from simulator.seats import CLOSING_S, COMMIT_S, TURNS_S, count_worlds, latest, misplaced
 
 from chaos.outcome import Hit, Outcome, Process, Trained
 from chaos.schedules import BRIEF_S, GRACE_S, SILENCE_S, STOPPED_S, WAYS, Schedule
@@ -19,7 +19,7 @@ REPORT_S, CLEAN_S = 0.5, 5.0
 SWEEP_S = 10.0
 # An agent that no runner has welcomed yet looks for one so long, in seconds; it runs no COMMAND; agent.py.
 APPROACH_S = 30.0
-# That COMMAND began is seen so long after the last word, in seconds, on a busy machine.
+# That COMMAND began is seen so long after COMMIT, in seconds, on a busy machine.
 SEEN_S = 1.0
 # The last line on stderr: whose it is, and a host, a value or a remedy in it.
 NAMES_CAUSE = re.compile(r"mingle( run)?: .*(expected .*; saw .*; try |node\d|ended|ending)")
@@ -63,23 +63,23 @@ def _of_job(schedule: Schedule, outcome: Outcome, job: str) -> Iterator[str]:
 
 
 def _excused(schedule: Schedule, outcome: Outcome, job: str, trained: list[Trained]) -> set[str]:
-    """Return the hosts that may lack a world that others have: killed, or out of reach of the last word."""
+    """Return the hosts that may lack a world that others have: killed, or out of reach of COMMIT."""
     hosts = {f"node{number + 1}" for number in range(schedule.nodes)} - {its.host for its in trained}
     begun_s, leader = min(its.at_s for its in trained), trained[0].leader
     hits = [hit for hit in outcome.hits if job == "first" or not hit.fault.is_of_process]
     if job == "first" and any(_breaks(schedule, outcome, hit) for hit in hits):
         return hosts  # those that train are ended, too
     found = {hit.host for hit in hits if hit.fault.kind in ("kill", "replace") and hit.processes}
-    found |= {hit.host for hit in hits if _missed_last_word(hit, begun_s)}
+    found |= {hit.host for hit in hits if _missed_commit(hit, begun_s)}
     is_leader_lost = leader in {
-        hit.host for hit in hits if _missed_last_word(hit, begun_s) or _killed_after(hit, begun_s)
+        hit.host for hit in hits if _missed_commit(hit, begun_s) or _killed_after(hit, begun_s)
     }
     return hosts if is_leader_lost else hosts & found
 
 
-def _missed_last_word(hit: Hit, begun_s: float) -> bool:
+def _missed_commit(hit: Hit, begun_s: float) -> bool:
     """Tell whether a host was out of reach for as long as both ends waited; the one documented split."""
-    is_long = hit.ended_s - max(hit.began_s, begun_s) >= LAST_WORD_S - SEEN_S
+    is_long = hit.ended_s - max(hit.began_s, begun_s) >= COMMIT_S - SEEN_S
     return hit.fault.kind in ("stop", "unplug") and is_long and hit.began_s <= begun_s + CLOSING_S
 
 
@@ -89,7 +89,7 @@ def _is_prolonged(hit: Hit) -> bool:
 
 
 def _killed_after(hit: Hit, begun_s: float) -> bool:
-    """Tell whether a leader was killed when others had its last word already, which a host tells a moment later."""
+    """Tell whether a leader was killed when others had its COMMIT already, which a host shows a moment later."""
     is_killed = hit.fault.kind in ("kill", "replace") and hit.processes > 0
     return is_killed and begun_s - SEEN_S <= hit.began_s <= begun_s + CLOSING_S
 

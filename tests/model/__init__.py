@@ -1,1 +1,1 @@
-"""Election, check-in, closing and the last word as a model, small enough to be explored to the end."""
+"""Election, check-in, closing and COMMIT as a model, small enough to be explored to the end."""

@@ -41,7 +41,7 @@ class Budget(NamedTuple):
     restarts: int = 0
     lapses: int = 0  # of promises
     ends: int = 0  # processes that give up, or fail for a reason of their own
-    cuts: int = 0  # of the last word, for longer than its lease
+    cuts: int = 0  # of COMMIT, for longer than its lease
 
 
 UNLIMITED = Budget(*(10**9,) * 7)
@@ -59,7 +59,7 @@ class Process(NamedTuple):
     bound: int = NOBODY  # the leader that it has promised to wait for
     answer: Frame = ()  # the leader and the epoch whose word it awaits
     late: bool = False  # it gives up, and promises nothing more
-    excused: bool = False  # the last word was cut off from it for longer than its lease
+    excused: bool = False  # COMMIT was cut off from it for longer than its lease
     got: tuple[int, ...] = ()  # its world: the leader and the epoch
     failed_before: tuple[int, ...] = ()  # leaders that had failed when it began
 

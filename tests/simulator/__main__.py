@@ -71,7 +71,7 @@ def _tally(ends: Counter[str], bad: int, took_s: float) -> str:
     done = ends["formed"] + ends["not formed"]
     text = f"{done} schedules in {took_s:.0f} s ({done / took_s:.0f}/s): {ends['formed']} formed a world, "
     text += f"{ends['not formed']} did not; {bad} broke a rule; "
-    return text + f"in {ends['documented']} a member missed the last word in the documented way"
+    return text + f"in {ends['documented']} a member missed COMMIT in the documented way"
 
 
 def _one(seed: int) -> int:

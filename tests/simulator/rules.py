@@ -5,11 +5,11 @@ from itertools import pairwise
 from mingle_hooks.errors import MingleError
 from simulator.process import Process
 from simulator.schedules import Schedule
-from simulator.seats import CLOSING_S, LAST_WORD_S, Seat, count_worlds, latest, misplaced
+from simulator.seats import CLOSING_S, COMMIT_S, Seat, count_worlds, latest, misplaced
 
 # The end of a killed process is known everywhere after this long, where no cut holds it up.
 DEAD_S = 1.0
-# From a leader's last look into the directory to its last word, where nothing happens.
+# From a leader's last look into the directory to COMMIT, where nothing happens.
 LAST_LOOK_S = 0.02
 
 
@@ -104,7 +104,7 @@ def _is_excused(schedule: Schedule, process: Process, leader: Process) -> bool:
         return True
     return any(
         hosts <= {process.host.name, leader.host.name}
-        and end - max(begin, said) >= LAST_WORD_S
+        and end - max(begin, said) >= COMMIT_S
         and begin <= said + CLOSING_S
         for begin, end, hosts in schedule.troubles
     )

@@ -100,7 +100,7 @@ def plan(seed: int, rng: random.Random) -> Plan:
     arrivals = tuple(rng.uniform(0.0, spread) for _ in range(nodes))
     faults = tuple(_fault(rng, nodes) for _ in range(rng.choice((0, 1, 1, 1, 2, 2, 3, 4))))
     odd = rng.choice(("", "", "", "wrong nodes", "wrong key", "same host name", "one more", "rank twice"))
-    theme = rng.choice(("any", "any", "any", "just in time", "last word", "asleep", "half-open", "calm", "two of each"))
+    theme = rng.choice(("any", "any", "any", "just in time", "commit", "asleep", "half-open", "calm", "two of each"))
     if theme == "just in time":  # the last one comes as the others are about to give up
         arrivals = (*(0.0,) * (nodes - 1), timeout_s - rng.uniform(0.0, rng.choice((0.03, 0.1, 0.3))))
     if theme == "half-open":
@@ -119,7 +119,7 @@ def plan(seed: int, rng: random.Random) -> Plan:
             # The second of them does not answer for a while, though not for as long as it is waited for.
             faults = (Fault("stop", "HELLO", nodes, 0, rng.choice((0.5, 2.0, 4.0))),)
     # The first, who often leads, may be more patient than the others.
-    longer_s = rng.choice((0.0, 60.0)) if theme in ("last word", "asleep") else 0.0
+    longer_s = rng.choice((0.0, 60.0)) if theme in ("commit", "asleep") else 0.0
     return Plan(
         seed=seed,
         mode=mode,
@@ -163,7 +163,7 @@ def _unsaid(rng: random.Random, nodes: int) -> Fault:
 
 
 # Themes that are about faults of one sort.
-DRAWN = {"just in time": _late_fault, "last word": _last_fault, "asleep": _sleep, "half-open": _unsaid}
+DRAWN = {"just in time": _late_fault, "commit": _last_fault, "asleep": _sleep, "half-open": _unsaid}
 
 
 class Schedule:

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 # What the design adds to a member's own deadline, in seconds: a lease, a farewell, and the turns of a slow host.
 CLOSING_S, FAREWELL_S, TURNS_S = 30.0, 12.0, 5.0
-# A member that cannot be reached for this long from the last word on may miss it: the one thing that cannot be closed.
-LAST_WORD_S = 4.0
+# A member that cannot be reached for this long from COMMIT on may miss it: the one thing that cannot be closed.
+COMMIT_S = 4.0
 # A process that was stopped for longer than this has to end no later for it, in seconds.
 MOST_STOPPED_S = 100.0
 
