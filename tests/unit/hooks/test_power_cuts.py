@@ -43,43 +43,44 @@ CASES = [
     Case("torque", ("install", "edit"), "install"),
     Case("torque", ("install",), "uninstall"),
 ]
-CUT = 99
 RUN_S = 60  # far more than a command takes; the signal then ends it
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "os.chown", "os.link", "os.symlink"}
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 
-def mingle(root: Path, case: Case, command: str, cut: int = 1_000_000) -> int:
-    """Run a command below root in a fork, with a cut before its change number `cut`; return its status."""
+def mingle(root: Path, case: Case, command: str, states: Path | None = None) -> int:
+    """Run a command below root in a fork; return its status. `states` gets a copy of root before each change."""
     child = os.fork()
     if not child:
         try:
-            run_until(str(root), cut, ["hooks", command, case.scheduler, "--root", str(root)])
+            run(root, ["hooks", command, case.scheduler, "--root", str(root)], states)
         except SystemExit as end:
             os._exit(int(str(end.code or 0)))
         finally:
             os._exit(os.EX_SOFTWARE)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert status in {0, 1, CUT}
+    assert status in {0, 1}
     return status
 
 
-def run_until(directory: str, left: int, words: list[str]) -> None:
-    """Become `mingle`, and count down to the cut: the interpreter's audit events come before each change."""
+def run(root: Path, words: list[str], states: Path | None) -> None:
+    """Become `mingle`; what a cut would leave is copied at the interpreter's audit events, which precede changes."""
+    numbers, is_copying = itertools.count(), False
 
     def look(event: str, details: tuple[object, ...]) -> None:
-        nonlocal left
+        nonlocal is_copying
         changes = event in CHANGES or (event == "open" and isinstance(details[2], int) and details[2] & WRITES)
         # A descriptor is one of a file that was opened below the directory: nothing else is changed by one.
-        if changes and (isinstance(details[0], int) or str(details[0]).startswith(directory)):
-            left -= 1
-            if left < 0:
-                os._exit(CUT)
+        if changes and not is_copying and (isinstance(details[0], int) or str(details[0]).startswith(str(root))):
+            is_copying = True
+            shutil.copytree(root, f"{states}/{next(numbers):04}", symlinks=True)
+            is_copying = False
 
     signal.alarm(RUN_S)
     sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 -- until this fork ends
     sys.argv = ["mingle", *words, *([] if "verify" in words else ["--yes"])]
-    sys.addaudithook(look)
+    if states is not None:
+        sys.addaudithook(look)
     main()
 
 
@@ -140,35 +141,28 @@ def is_verified(root: Path, case: Case, _before: dict[str, object], after: dict[
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.scheduler} {case.command} after {case.first}")
 def test_a_cut_leaves_the_old_or_the_new_and_each_command_goes_on_from_there(place: Path, case: Case) -> None:
-    """After every cut that is possible, each check on a copy of what the cut left; the last run has no cut."""
-    start, root = place / "start", place / "root"
-    made(start, case)
-    before = tree(start)
-    shutil.copytree(start, root, symlinks=True)
-    assert mingle(root, case, case.command) == 0
+    """After every cut that is possible, each check on a copy of what the cut left, and of the end."""
+    root, states = place / "root", place / "states"
+    made(root, case)
+    before = tree(root)
+    assert mingle(root, case, case.command, states) == 0
     after = tree(root)
-    assert before != after
-    shutil.rmtree(root)
+    root.rename(states / "end")
     checks: list[Callable[..., None]] = [is_completed]
     if not case.first:
         checks += [is_taken_back]
     if not case.first and case.scheduler == "slurm":
         checks += [is_verified]
-    left, last, states = place / "left", before, 0
-    for cut in itertools.count():
-        shutil.copytree(start, root, symlinks=True)
-        status = mingle(root, case, case.command, cut)
-        root.rename(left)
-        is_new = tree(left) != last  # not every change can be seen, such as that of an owner to the same one
-        last, states = tree(left), states + is_new
-        for check in checks if is_new else ():
+    last, seen, cuts = None, 0, sorted(states.iterdir())
+    for left in cuts:
+        if (now := tree(left)) == last:  # not every change can be seen, such as that of an owner to the same one
+            continue
+        last, seen = now, seen + 1
+        for check in checks:
             shutil.copytree(left, root, symlinks=True)
             check(root, case, before, after)
             shutil.rmtree(root)
-        shutil.rmtree(left)
-        if status != CUT:
-            assert states > cut // 3 > 4, "next to no changes were seen"
-            return
+    assert seen > len(cuts) // 3 > 4, "next to no changes were seen"
 
 
 def test_every_file_is_on_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
