@@ -188,7 +188,8 @@ class Option(click.Option):
     """An option that knows its group and its values. `brief` is its help without the list of values."""
 
     def __init__(self, *args: Any, shown: Shown, **kwargs: Any) -> None:
-        kwargs = {"is_flag": not shown.metavar, **kwargs}
+        if not shown.metavar:  # with is_flag=False click takes no value that begins with -
+            kwargs = {"is_flag": True, **kwargs}
         super().__init__(*args, metavar=shown.metavar or None, **kwargs)
         text, many = self.help or "", "One or more" if shown.kind == "list" else "One"
         listed = f" {many} of {', '.join(shown.values())}." if shown.lists else ""

@@ -234,8 +234,7 @@ def _option(field: Field) -> click.Option:
     names = [field.option, *filter(None, [field.short]), *_ALIASES.get(field.name, ()), f"{field.attribute}_"]
     metavar = f"{field.metavar}[+…]" if field.kind == "each" else field.metavar
     shown = Shown(FIELD_GROUPS[field.name], metavar, *FIELD_VALUES.get(field.name, ()))
-    is_flag, multiple = field.kind == "flag", field.kind == "many"
-    return Option(names, shown=shown, is_flag=is_flag, multiple=multiple, help=field.help)
+    return Option(names, shown=shown, multiple=field.kind == "many", help=field.help)
 
 
 def _print(

@@ -156,3 +156,13 @@ def test_a_group_without_a_command_fails_with_its_help(capfd: pytest.CaptureFixt
     assert capfd.readouterr().err == helps
     names = "doctor install render report rollout simulate uninstall verify"
     assert re.findall(r"^  ([a-z]+) ", helps.partition("Commands:")[2], re.MULTILINE) == names.split()
+
+
+def test_a_value_may_begin_with_a_hyphen() -> None:
+    """An option of a scheduler does, as in `--directive --exclusive`."""
+    options = [(command, context, one) for command, context in ALL for one in command.params if one.opts[0][0] == "-"]
+    valued = [row for row in options if isinstance(row[2], click.Option) and not row[2].is_flag]
+    assert len(valued) > 100
+    for command, context, option in valued:
+        values, left, _ = command.make_parser(context).parse_args([option.opts[0], "--x"])
+        assert (values[str(option.name)], left) == (["--x"] if option.multiple else "--x", []), option.opts
