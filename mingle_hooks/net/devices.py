@@ -158,9 +158,9 @@ def output_of_child(write: Callable[[int], None], within_s: float) -> tuple[byte
 def _receive(pipe: int, within_s: float, pid: int) -> tuple[bytes, bool]:
     """Return what the child wrote, and whether it ended in time.
 
-    While the child waits for a processor, the time is extended in steps.
+    While the child gets on or waits for a processor, the time is extended in steps.
     """
-    data, now = b"", time.monotonic()
+    data, now, ran = b"", time.monotonic(), _processor_time(pid)
     deadline, last = now + within_s, now + BUSY_S
     poll = select.poll()  # knows descriptors above 1023, which select() does not
     poll.register(pipe, select.POLLIN)
@@ -170,10 +170,16 @@ def _receive(pipe: int, within_s: float, pid: int) -> tuple[bytes, bool]:
             if not part:
                 return data, True
             data += part
-        elif deadline >= last or not _is_runnable(pid):
-            return data, False
         else:
+            before, ran = ran, _processor_time(pid)
+            if deadline >= last or (ran == before and not _is_runnable(pid)):
+                return data, False
             deadline += within_s
+
+
+def _processor_time(pid: int) -> str:
+    """Return the nanoseconds that a process has run, and has waited for a processor; "" if the kernel does not say."""
+    return read_attribute(f"/proc/{pid}/schedstat")
 
 
 def _is_runnable(pid: int) -> bool:

@@ -71,9 +71,7 @@ def _excused(schedule: Schedule, outcome: Outcome, job: str, trained: list[Train
         return hosts  # those that train are ended, too
     found = {hit.host for hit in hits if hit.fault.kind in ("kill", "replace") and hit.processes}
     found |= {hit.host for hit in hits if _missed_commit(hit, begun_s)}
-    is_leader_lost = leader in {
-        hit.host for hit in hits if _missed_commit(hit, begun_s) or _killed_after(hit, begun_s)
-    }
+    is_leader_lost = leader in {hit.host for hit in hits if _missed_commit(hit, begun_s) or _killed_after(hit, begun_s)}
     return hosts if is_leader_lost else hosts & found
 
 

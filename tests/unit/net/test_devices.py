@@ -167,7 +167,7 @@ def busy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "BUSY_S", 30.0)
 
 
-SPINS_S, ANSWER_S = 0.4, 0.05
+SPINS_S, ANSWER_S = 0.4, 0.1
 
 
 def test_a_child_that_gets_no_processor_is_not_taken_for_a_device_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
