@@ -143,7 +143,7 @@ def execute(command: tuple[str, ...], options: Mapping[str, object], flags: Flag
     """
     spec = member_spec(os.environ, options)
     if spec.nodes != 1:
-        launchers.check_command(command, spec, verbatim=flags.verbatim)
+        launchers.check_command(command, spec, verbatim=flags.verbatim, no_wait=flags.no_wait)
         if flags.together and FORMED not in os.environ:
             return _run_together(command, options, flags, spec)
     spec = spec if flags.verbatim else launchers.with_frameworks(command, spec)

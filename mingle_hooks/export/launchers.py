@@ -542,10 +542,10 @@ _NODE_OPTIONS = (
 )
 
 
-def check_command(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = False) -> None:
+def check_command(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = False, no_wait: bool = False) -> None:
     """Raise UsageError, with the line that works, for a command that would not join the world of several nodes.
 
-    With `verbatim` a launcher must have its own options for the nodes.
+    With `verbatim` a launcher must have its own options for the nodes. With `no_wait` mingle knows no other hosts.
     """
     facts, (launcher, end) = spec.facts, find(command)
     if facts.is_batch and (launcher is None or launcher.starts == "node"):
@@ -566,6 +566,10 @@ def check_command(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = 
         remedy = "leaving out --verbatim, so that mingle adds them"
         raise UsageError(f"{launcher.name} with options that name its nodes", seen, remedy)
     if launcher.starts == "job":
+        if (
+            no_wait and facts.job_id is None and not _names_nodes(command[end:])
+        ):  # else the scheduler tells MPI its hosts
+            _of_all(None)
         check_processes(launcher.name, command[end:], spec.nodes)
     if launcher.flags is not None and not (verbatim and launcher.options):
         # A rank that not all nodes know by now is refused: with one command for all, some of them would start.

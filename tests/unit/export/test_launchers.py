@@ -340,6 +340,14 @@ def test_a_command_that_would_not_join_the_world_is_refused(spec: MemberSpec, re
         launchers.check_command(words[is_verbatim:], spec, verbatim=is_verbatim)
 
 
+def test_without_a_scheduler_and_without_waiting_mpi_knows_no_hosts() -> None:
+    """It would start all processes on one node, while the others end with 0."""
+    with pytest.raises(UsageError, match="leaving out --no-wait"):
+        launchers.check_command(["mpirun", "./t"], SPEC, no_wait=True)
+    launchers.check_command(["mpirun", "--host", "a,b", "./t"], SPEC, no_wait=True)
+    launchers.check_command(["mpirun", "./t"], with_facts("node", job_id="7"), no_wait=True)
+
+
 def test_what_is_tried_without_a_job_is_what_this_host_has(tmp_path: Path) -> None:
     """A program that submits jobs, or else names of hosts; a quoted word stays one."""
     line = "mingle run python 'a b'"
