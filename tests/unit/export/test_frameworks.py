@@ -104,6 +104,7 @@ OF_STEP = NODE_VIEW._replace(user_environ={"SLURM_JOB_ID": "7", "SLURM_STEP_ID":
         ("nccl", NODE_VIEW, {"NCCL_SOCKET_IFNAME": "=ib0", "NCCL_SOCKET_FAMILY": "AF_INET"}),
         ("nccl", NODE_VIEW._replace(user_environ={"NCCL_SOCKET_IFNAME": ""}),
          {"NCCL_SOCKET_IFNAME": "=ib0", "NCCL_SOCKET_FAMILY": "AF_INET"}),
+        ("nccl", NODE_VIEW._replace(place=NODE_VIEW.place._replace(iface=None)), {}),
         ("nccl", IPV6_VIEW, {"NCCL_SOCKET_IFNAME": "=ib0", "NCCL_SOCKET_FAMILY": "AF_INET6"}),
         ("gloo", NODE_VIEW, {"GLOO_SOCKET_IFNAME": "ib0", "TP_SOCKET_IFNAME": "ib0"}),
         ("ucx", NODE_VIEW, {"UCX_NET_DEVICES": "mlx5_0:1,mlx5_1:1,ib0"}),
