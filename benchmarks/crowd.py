@@ -85,7 +85,7 @@ class Crowd:
             self._pipe.send(("in", self.inside, time.monotonic()))
 
     def has_formed(self) -> None:
-        """Note that one more has the word; all hang up when the last has, as nobody waits for that elsewhere."""
+        """Note that one more has COMMIT; all hang up when the last has, as nobody waits for that elsewhere."""
         self.formed += 1
         if self.formed == len(self.ranks):
             self._pipe.send(("formed", self.formed, time.monotonic()))

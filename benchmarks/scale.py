@@ -2,7 +2,7 @@
 
 The leader is a process with the real `meet`; the members are real check-ins on real sockets, in processes of thousands
 (see crowd.py). "last": all others are in and wait when the last one arrives. "at once": all arrive within half a
-second, and the clock runs from the first. The clock stops when the last of all has the word. The leader's own share is
+second, and the clock runs from the first. The clock stops when the last of all has COMMIT. The leader's own share is
 told by its processor time and memory, which do not depend on who else uses this machine's processors.
 """
 

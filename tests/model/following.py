@@ -59,7 +59,7 @@ class Following:
             elif is_over():
                 leader = self.state.processes[bound]
                 is_said = leader.leads == "formed" and leader.phase == protocol.IN and member in leader.members
-                require(not (is_said and self._calm), f"the word did not come to {member}, and nothing was wrong")
+                require(not (is_said and self._calm), f"COMMIT did not come to {member}, and nothing was wrong")
                 self.state = (protocol.cut if is_said else protocol.lapse)(self.state, member)
 
     # What processes do.
@@ -86,7 +86,7 @@ class Following:
         def end() -> State:
             me = self.state.processes[index]
             require(has_world == bool(me.got), f"it ended with {'' if has_world else 'no '}world")
-            if me.leads == "formed" and nobody_waits:  # it waits no longer than a member that the word cannot reach
+            if me.leads == "formed" and nobody_waits:  # it waits no longer than a member that COMMIT cannot reach
                 for other in protocol.awaiting(self.state, index):
                     require(not self._calm, "a member has not got the word, and nothing was wrong")
                     self.state = protocol.cut(self.state, other)

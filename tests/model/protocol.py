@@ -159,7 +159,7 @@ def is_running(process: Process) -> bool:
     return process.phase == ON or (process.phase == IN and process.leads == "formed")
 
 
-# What a leader does in the model: it lets members in, closes when all are, and says the word when all promise.
+# What a leader does in the model: it lets members in, closes when all are, and sends COMMIT when all promise.
 
 
 def leader_hears(state: State, connection: Connection) -> State:
@@ -461,7 +461,7 @@ def lapse(state: State, member: int) -> State:
     require(me.bound != NOBODY, "it has promised nothing")
     leader = state.processes[me.bound]
     is_said = leader.leads == "formed" and leader.phase == IN and member in leader.members
-    require(not is_said, "the word has been said to it")
+    require(not is_said, "COMMIT has been sent to it")
     excused = leader.phase == CRASHED and bool(leader.got) and member in leader.members
     return _over(put(spend(state, "lapses"), member, excused=me.excused or excused), member)
 

@@ -88,7 +88,7 @@ def test_a_member_with_commit_reaches_no_leader_at_the_worlds_port(pair: Room) -
     pair.until(lambda: member.state == "formed")
     with pytest.raises(ConnectionRefusedError):
         talk(pair.terms.port)
-    talk(pair.port).close()  # who lost the word may still ask for it
+    talk(pair.port).close()  # who lost COMMIT may still ask for it
 
 
 @pytest.mark.parametrize(("parts", "kind"), [({"rank": 1}, "rank"), ({"rank": 3}, "beyond"), ({"nodes": 4}, "nodes")])
