@@ -39,16 +39,26 @@ def directory_names(secret: Secret, node: str) -> list[str]:
 def claim_directory(directories: Sequence[str]) -> tuple[str, int]:
     """Return the first directory that is private, created if need be, and the descriptor that locks it for this task.
 
-    Raises PlaceError if other users have taken every name, and ConflictError if this node has a first task there.
+    Raises PlaceError if other users have taken every name, and ConflictError if this node has a first task already, in
+    any of the directories.
     """
-    for directory in directories:
-        if files.try_make_private(directory):
-            descriptor = files.hold_private(directory)
-            if descriptor is None:
-                remedy = "one `mingle` per task at a time, each with its own local rank"
-                raise ConflictError("one first task (local rank 0) on this node", "another one", remedy)
-            return directory, descriptor
-    raise _all_taken(directories)
+    held: dict[str, int] = {}
+    try:
+        for directory in directories:
+            # One is enough; another private one is an earlier attempt's, or another first task's.
+            if files.is_private(directory) if held else files.try_make_private(directory):
+                descriptor = files.hold_private(directory)
+                if descriptor is None:
+                    remedy = "one `mingle` per task at a time, each with its own local rank"
+                    raise ConflictError("one first task (local rank 0) on this node", "another one", remedy)
+                held[directory] = descriptor
+        if not held:
+            raise _all_taken(directories)
+        chosen = next(iter(held))
+        return chosen, held.pop(chosen)
+    finally:
+        for descriptor in held.values():
+            os.close(descriptor)
 
 
 def listen_in_directory(directory: str, backlog: int) -> socket.socket:
@@ -164,6 +174,8 @@ def _all_taken(directories: Sequence[str]) -> PlaceError:
 BEAT_S = 1.0
 MOST_GREETING_BYTES = 8192
 MOST_DIGITS = 10  # of a local rank, and of milliseconds: 115 days
+# So many connections may be without a greeting, a quarter of the usual descriptors; then the oldest is dropped.
+MOST_CALLERS = 256
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 
@@ -209,7 +221,7 @@ class LocalPeers:
         self.obstacle: Failure | None = None
         self._listener, self._host, self._count = listener, host, count
         self._tasks: dict[int, socket.socket] = {}  # by local rank
-        self._callers: set[socket.socket] = set()  # connections without a greeting
+        self._callers: dict[socket.socket, None] = {}  # connections without a greeting, the oldest first
 
     def gather(self, timeout_s: float) -> None:
         """Wait until all have connected. Raises MissingError, or the fault's error."""
@@ -305,20 +317,28 @@ class LocalPeers:
         if self.fault is not None or not _is_same_user(caller):
             caller.close()
             return
-        self._callers.add(caller)
+        self._callers[caller] = None
         self._watch(caller, partial(self._greeted, caller))
+        if len(self._callers) > MOST_CALLERS:
+            self._release(next(iter(self._callers))).close()
+
+    def _release(self, caller: socket.socket) -> socket.socket:
+        del self._callers[caller]
+        self._loop.unwatch(caller)
+        return caller
 
     def _greeted(self, caller: socket.socket) -> None:
         """Add a task by its greeting; a connection without a valid one is closed."""
-        self._callers.remove(caller)
-        self._loop.unwatch(caller)
+        if caller not in self._callers:  # it was dropped in this very turn
+            return
+        self._release(caller)
         greeting = _greeting(caller)
         if greeting is None:
             caller.close()
             return
         rank, waits_s, obstacle = greeting
         if rank in self._tasks or not 0 < rank < self._count:
-            self._callers.add(caller)  # it gets the error as well
+            self._callers[caller] = None  # it gets the error as well
             self._fail(Failure("tasks", (self._host, str(self._count - 1), str(rank))))
             return
         self._tasks[rank] = caller

@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import socket
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,7 @@ import pytest
 from needs import only_with
 from support.gathering import PATIENCE_S
 
+from mingle_hooks import files
 from mingle_hooks.errors import ConflictError, MingleError, MissingError, NetworkError, PlaceError
 from mingle_hooks.rendezvous import local_tasks
 from mingle_hooks.rendezvous.connection import Loop, boottime
@@ -144,7 +146,7 @@ def message(**body: object) -> bytes:
 
 def test_all_tasks_get_the_first_ones_answer_and_leave_no_files(directory: str, tasks: Tasks) -> None:
     """Any may come first; a roster is larger than a socket's buffer, and a deadline may be years away."""
-    large = {**ANSWER, "roster": [[0, "n" * 100, "10.0.0.1", 1]] * 3000}
+    large = {**ANSWER, "roster": [[0, "n" * 100, "10.0.0.1", 1]] * 30_000}
     waits_s: list[float] = []
 
     def meet(left_s: float, _local_peers: LocalPeers) -> Any:
@@ -197,23 +199,36 @@ def test_a_local_rank_twice_or_out_of_range_fails_all_tasks(directory: str, rank
     assert codes <= {76, 69}  # 69: it came after the first task had gone
 
 
-def test_two_first_tasks_are_one_too_many_and_the_next_one_takes_over_what_a_killed_one_left(
-    directory: str, tasks: Tasks
-) -> None:
-    """The earlier one goes on; if it is killed, its other tasks end."""
-    met = FORK.Event()
+@pytest.fixture
+def first(directory: str, tasks: Tasks) -> tuple[Any, Any]:
+    """Give the event of a meeting that has begun, and the first task that holds it; a better name is taken at first."""
+    met, better = FORK.Event(), f"{directory}.better"
 
     def meet(_left_s: float, _local_peers: LocalPeers) -> None:
         met.set()
         time.sleep(60)
 
-    first = tasks.start(serve, directory, 2, 60.0, meet)
+    os.mkdir(better, 0o755)
+    process = tasks.start(serve, [better, directory], 2, 60.0, meet)
     call(directory).close()
-    with pytest.raises(ConflictError, match="local rank 0"):
-        serve(directory, 2, 5.0, silent)
+    os.rmdir(better)
+    return met, process
+
+
+def test_two_first_tasks_are_one_too_many_and_the_earlier_one_goes_on(directory: str, first: Any, tasks: Tasks) -> None:
+    """Its socket stays, even if a better name has become free since."""
+    for candidates in ([directory], [f"{directory}.better", directory]):
+        with pytest.raises(ConflictError, match="local rank 0"):
+            serve(candidates, 2, 5.0, silent)
+    tasks.start(follow_first_task, [f"{directory}.better", directory], 1, 20.0)
+    assert first[0].wait(PATIENCE_S)
+
+
+def test_a_killed_first_task_ends_the_others_and_hinders_no_next_try(directory: str, first: Any, tasks: Tasks) -> None:
+    """The next first task takes over what it left."""
     tasks.start(follow, directory, 1)
-    assert met.wait(PATIENCE_S)
-    first.kill()
+    assert first[0].wait(PATIENCE_S)
+    first[1].kill()
     assert [code for code, _ in tasks.ends()] == [-signal.SIGKILL, 69]
     assert os.path.exists(f"{directory}/siblings")
     os.symlink("7", f"{directory}/word")
@@ -228,15 +243,15 @@ GARBAGE = (b"", b"x", b"-1 1", b"99999999999 1", b"\xb2 1", b"1", b"1 2 3", b"1 
 
 
 def test_connections_that_are_no_local_tasks_are_passed_over(directory: str, tasks: Tasks) -> None:
-    """Neither garbage nor silent connections delay a task."""
+    """Neither garbage nor more silent connections than are kept delay a task."""
 
     def disturb() -> None:
-        silent_ones = [call(directory) for _ in range(9)]
+        crowd = [call(directory) for _ in range(local_tasks.MOST_CALLERS + 20)]
         for said in GARBAGE:
             with call(directory) as caller:
                 caller.send(said)
         tasks.start(follow, directory, 1)
-        for caller in silent_ones:
+        for caller in crowd:
             caller.close()
 
     with ThreadPoolExecutor(1) as pool:
@@ -246,18 +261,35 @@ def test_connections_that_are_no_local_tasks_are_passed_over(directory: str, tas
     assert tasks.ends() == [(0, ANSWER)]
 
 
-def test_another_users_process_is_no_local_task_even_where_it_gets_in(
-    directory: str, listener: socket.socket, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@ROOT_ONLY
+def test_another_users_process_is_no_sibling_even_where_it_gets_in(tasks: Tasks) -> None:
     """The kernel reports the user of the peer."""
-    with Loop() as loop, call(directory) as caller:
-        local_peers = LocalPeers(listener, "here", 2, boottime() + PATIENCE_S)
-        local_peers.attend(loop, lambda _failure: None)
-        monkeypatch.setattr(os, "getuid", lambda: 61001)
-        caller.settimeout(PATIENCE_S)
-        loop.turn(PATIENCE_S)
-        assert caller.recv(9) == b""
-        local_peers.close()
+
+    def intrude() -> object:
+        os.setuid(61001)
+        with call(directory) as caller:
+            try:
+                caller.send(b"1 9000\n")
+                return caller.recv(9)
+            except OSError:
+                return b""
+
+    def come() -> None:
+        while not os.path.exists(f"{directory}/siblings"):
+            time.sleep(0.01)
+        os.chmod(f"{directory}/siblings", 0o777)
+        os.chmod(directory, 0o711)
+        assert tasks.ends() == [(0, b"")]
+        os.chmod(directory, 0o700)
+        tasks.start(follow, directory, 1)
+
+    with tempfile.TemporaryDirectory(dir="/tmp") as place, ThreadPoolExecutor(1) as pool:
+        os.chmod(place, 0o711)
+        directory = f"{place}/shared"
+        tasks.start(intrude)
+        done = pool.submit(come)
+        assert serve(directory, 2) == ANSWER
+        done.result()
 
 
 HARMS = ["owner", "mode", "link", "file"]
@@ -513,3 +545,20 @@ def test_all_other_tasks_end_alike_when_one_is_killed_or_stopped(directory: str,
     ends = tasks.ends()
     codes = {code for process, (code, _) in zip(tasks.all, ends, strict=True) if process is not hit or not is_killed}
     assert codes in ({0}, {69}), ends
+
+
+def test_no_more_callers_are_kept_than_may_wait(directory: str) -> None:
+    """The one that has been silent for longest is dropped."""
+    assert files.try_make_private(directory)
+    with local_tasks.listen_in_directory(directory, 2) as listener, Loop() as loop, ExitStack() as stack:
+        peers = LocalPeers(listener, "here", 2, time.monotonic() + PATIENCE_S)
+        stack.callback(peers.close)
+        peers.attend(loop, lambda _failure: None)
+        callers = []
+        for _ in range(local_tasks.MOST_CALLERS + 3):
+            callers.append(stack.enter_context(call(directory)))
+            loop.turn(0.0)
+        assert len(peers._callers) == local_tasks.MOST_CALLERS
+        assert [callers[place].recv(9, socket.MSG_DONTWAIT).strip() for place in (0, 2)] == [b"", b""]
+        with pytest.raises(BlockingIOError):
+            callers[3].recv(9, socket.MSG_DONTWAIT)
