@@ -566,9 +566,8 @@ def check_command(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = 
         remedy = "leaving out --verbatim, so that mingle adds them"
         raise UsageError(f"{launcher.name} with options that name its nodes", seen, remedy)
     if launcher.starts == "job":
-        if (
-            no_wait and facts.job_id is None and not _names_nodes(command[end:])
-        ):  # else the scheduler tells MPI its hosts
+        # A scheduler tells MPI its hosts. All nodes refuse it here: later only rank 0 would, and the others end with 0.
+        if no_wait and (launcher.options or facts.job_id is None) and not _names_nodes(command[end:]):
             _of_all(None)
         check_processes(launcher.name, command[end:], spec.nodes)
     if launcher.flags is not None and not (verbatim and launcher.options):

@@ -11,6 +11,7 @@ import re
 import stat
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from mingle_hooks.errors import ConflictError, FactsError, UsageError, reason
@@ -72,7 +73,7 @@ class SlurmConf(NamedTuple):
     """Keys in lower case, each with all of its values in order."""
 
     path: str
-    values: Mapping[str, list[str]] = {}
+    values: Mapping[str, list[str]] = MappingProxyType({})
 
     def all(self, key: str) -> tuple[str, ...]:
         """Return the values of a key, of which old versions of Slurm take the last only."""

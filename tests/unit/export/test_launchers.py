@@ -340,11 +340,13 @@ def test_a_command_that_would_not_join_the_world_is_refused(spec: MemberSpec, re
         launchers.check_command(words[is_verbatim:], spec, verbatim=is_verbatim)
 
 
-def test_without_a_scheduler_and_without_waiting_mpi_knows_no_hosts() -> None:
-    """It would start all processes on one node, while the others end with 0."""
+@pytest.mark.parametrize(("line", "job_id"), [("mpirun ./t", None), ("horovodrun ./t", None), ("horovodrun ./t", "7")])
+def test_a_launcher_of_all_nodes_whose_hosts_nobody_knows_is_refused_on_each(line: str, job_id: str | None) -> None:
+    """With --no-wait it would start all processes on one node, or fail there, while the others end with 0."""
+    spec = with_facts("node", job_id=job_id)
     with pytest.raises(UsageError, match="leaving out --no-wait"):
-        launchers.check_command(["mpirun", "./t"], SPEC, no_wait=True)
-    launchers.check_command(["mpirun", "--host", "a,b", "./t"], SPEC, no_wait=True)
+        launchers.check_command(line.split(), spec, no_wait=True)
+    launchers.check_command([*line.split()[:1], "-H", "a,b", "./t"], spec, no_wait=True)
     launchers.check_command(["mpirun", "./t"], with_facts("node", job_id="7"), no_wait=True)
 
 
