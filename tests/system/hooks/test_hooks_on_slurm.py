@@ -14,6 +14,29 @@ from support.needs import need
 KEY = "cat /run/mingle/$SLURM_JOB_ID/key"
 
 
+# Plain torch.distributed, as a user would write it: all from the environment, and a sum that needs everybody.
+TRAIN = """
+import gc, os
+gc.disable()  # it would take a third of this process's time, for what torch loads
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.tensor([float(dist.get_rank() + 1)])
+dist.all_reduce(total)
+os.write(1, f"rank {dist.get_rank()} of {dist.get_world_size()} sum {total.item():.0f}\\n".encode())
+dist.destroy_process_group()
+gc.freeze()  # nor at its end
+"""
+
+
+@pytest.mark.timeout(240)
+def test_an_unchanged_torch_script_trains(hooked: SlurmCluster) -> None:
+    """A torch script whose user never heard of the project reduces over all nodes."""
+    need("torch")
+    done = hooked.srun("-N2", "-n3", "python", "-c", TRAIN, user="alice", timeout=200)
+    found = sorted(line for line in done.stdout.splitlines() if line.startswith("rank"))
+    assert found == [f"rank {i} of 3 sum 6" for i in range(3)], done.stderr
+
+
 @pytest.mark.timeout(240)
 def test_an_unchanged_torchrun_starts_one_world(hooked: SlurmCluster) -> None:
     """The real torchrun, whose user says nothing to it, starts one process on each node: a script without torch."""
@@ -177,3 +200,22 @@ def test_a_node_that_starts_anew_takes_jobs(fresh_slurm: Callable[..., SlurmClus
         assert (len(keys), len(set(keys))) == (2, 1)
         assert keys[0] != first.read_text().strip()
         nothing_left(slurm)
+
+
+HOSTILE = "$(touch /run/lock/owned);`touch /run/lock/owned`'\"\n\x1b[2J;touch /run/lock/owned #"
+
+
+def test_hostile_text_of_a_user_runs_nowhere(hooked: SlurmCluster) -> None:
+    """Comment, job name, working directory and environment go through the hooks without being run."""
+    host = hooked.controller
+    place = "/home/alice/a $(touch &)'\";`b`"
+    host.run(["mkdir", "-p", place], user="alice", check=True)
+    names = ("MINGLE_EXPORTS", "CUDA_VISIBLE_DEVICES", "SLURM_JOB_COMMENT", "SPANK_X", "IFS", "ENV", "BASH_ENV", "PS4")
+    env = dict.fromkeys(names, HOSTILE)
+    text = HOSTILE.replace("\n", " ")
+    job_options = ["--comment", text, "-J", text, "--chdir", place]
+    done = hooked.srun("-N4", *job_options, "/bin/sh", "-c", "echo $MASTER_ADDR", user="alice", env=env)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["node1"] * 4
+    hooked.wait_idle()
+    assert not any(each.outside("/run/lock/owned").exists() for each in hooked.hosts)

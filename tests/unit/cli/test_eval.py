@@ -80,6 +80,13 @@ def test_the_last_of_a_repeated_option_counts(
     assert re.search(f"{end}\n$", capfd.readouterr().out)
 
 
+@pytest.mark.parametrize("shell", ["tcsh", "bsd-csh"])
+def test_what_is_written_for_bash_ends_csh_before_anything_is_started(shell: str) -> None:
+    """These shells read `$(` as a variable's name, inside of double quotes too, and never ask mingle."""
+    done = run(shell, 'eval "$(mingle env --id a --nodes 1)"; echo trained alone')
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "Illegal variable name.\n")
+
+
 FOREIGN = {
     "tcsh": ['eval "`mingle env {}`"'],
     "bsd-csh": ['eval "`mingle env {}`"'],

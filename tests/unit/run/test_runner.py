@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import pytest
 from cluster.waiting import until
+from support.running import open_files
 
 from mingle_hooks.errors import MissingError, UsageError
 from mingle_hooks.files import own_program_argv
@@ -799,6 +800,27 @@ def test_a_caller_without_place_or_key_or_that_comes_twice_is_dropped(hub: Hubbe
     hub.join()
     assert hub.ended
     assert 0 in hub.its.here
+
+
+def test_idle_callers_leave_descriptors_to_agents_starters_and_logs(hubs: Callable[..., Hubbed]) -> None:
+    """Beside a few they get those of agents that are not here, whose calls would else push each other out."""
+    count = 300
+
+    def held() -> int:
+        return open_files() - before - count
+
+    hub = hubs(SILENCE, "ab")
+    hub.agent("a")
+    before = open_files()
+    with ExitStack() as callers:
+        for _ in range(count):
+            callers.enter_context(socket.create_connection(("127.0.0.1", hub.sockets.port)))
+            hub.turn(1)
+        assert messages.MOST_STRANGERS // 2 < held() <= messages.MOST_STRANGERS + 2  # some may be too old already
+        hub.agent("b")
+        assert held() <= messages.MOST_STRANGERS + 4  # both sides of two connections
+    hub.turn()
+    assert held() == 4 - count
 
 
 def test_agents_that_come_together_do_not_push_each_others_second_connection_out(
