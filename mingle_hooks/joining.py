@@ -635,9 +635,11 @@ def _read(directory: str, rank: int, secret: Secret) -> Answer | None:
 
 def _is_served(address: str, port: int, secret: Secret, spec: MemberSpec) -> bool:
     """Return whether a program listens there that is no leader of mingle."""
-    try:
-        sock = socket.create_connection((address, port), PROBE_S)
-    except OSError:
+    for host in resolve(address, RESOLVE_S):
+        with suppress(OSError):
+            sock = socket.create_connection((host, port), PROBE_S)
+            break
+    else:
         return False
     with sock:
         try:
@@ -672,6 +674,8 @@ def _check(body: Answer, spec: MemberSpec) -> None:
 
 def named_members(hosts: Sequence[str], settings: Settings) -> tuple[Member, ...]:
     """Return the members for hosts of --hosts, each with --slots slots, by default one. Raises UsageError."""
+    if settings.nodes not in (None, len(hosts)):
+        raise UsageError(f"{len(hosts)} nodes, as --hosts names so many", f"--nodes {settings.nodes}", "one of the two")
     slots = settings.slots if settings.slots is not None else 1
     if not isinstance(slots, int):
         raise UsageError("--slots N with --hosts", f"--slots {slots}, which each host counts for itself", "a number")

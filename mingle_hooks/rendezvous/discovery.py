@@ -210,7 +210,7 @@ DIRECTORY_GROWTH = 1.5
 # Shared file systems show a new name to others within about a second; polling faster only loads the server.
 DIRECTORY_LONGEST_DELAY_S = 1.0
 MOST_FILE_BYTES = 2048
-# Files of candidates that are read; the best candidate is soon the only one.
+# Files of candidates that are read at a time; the best candidate is soon the only one. Killed ones leave theirs behind.
 MOST_FILES = 64
 SUFFIX = ".mingle"
 SALT_BYTES = 16
@@ -244,6 +244,7 @@ class DirectoryBackend:
         self.faults: list[str] = []
         self._own: tuple[str, ...] = ()  # this leader's file, and its draft
         self._delay = DIRECTORY_FIRST_DELAY_S
+        self._files_read = 0
         self._timer = Timer()
 
     def search(self, *, wanted: bool) -> None:
@@ -314,7 +315,9 @@ class DirectoryBackend:
         found = [name for name in names if name == self._name(name[len(self._prefix) :].partition("-")[0])]
         if len(found) < len(names):
             self._context.reject("a file in the shared directory")  # another key wrote it
-        paths = [os.path.join(self._directory, name) for name in found[:MOST_FILES]]
+        first = self._files_read % max(1, len(found))
+        self._files_read = first + MOST_FILES
+        paths = [os.path.join(self._directory, name) for name in (found[first:] + found[:first])[:MOST_FILES]]
         return [path for path in paths if path not in self._own]
 
     def _read(self, path: str) -> None:

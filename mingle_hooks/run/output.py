@@ -71,7 +71,7 @@ class FileWriter:
 
     @property
     def waiting_bytes(self) -> int:
-        """How much is not written yet."""
+        """How much is not written yet; a call counts as one byte."""
         return self._given_bytes - self.taken_bytes
 
     def start(self) -> None:
@@ -90,7 +90,8 @@ class FileWriter:
 
     def call(self, write: Callable[[], None], on_error: Callable[[Any], None]) -> None:
         """Call what writes by itself, or closes a file, after all before; `on_error(error)` is as in write()."""
-        self._queue.put((write, 0, on_error))
+        self._given_bytes += 1
+        self._queue.put((write, 1, on_error))
 
     def close(self) -> None:
         """End, after a moment for what is not written yet."""
@@ -359,7 +360,7 @@ class Logs:
     def begin(self, place: int, name: str) -> None:
         """Open the file of a member's attempt."""
         if (descriptor := self._members.pop(place, None)) is not None:
-            self._files.call(partial(os.close, descriptor), self._fail)  # only then NFS may report a full disk
+            self._close(descriptor)
         try:
             self._members[place] = open_to_append(f"{self._directory}/{name}", 0o666)
         except OSError as error:
@@ -378,6 +379,14 @@ class Logs:
     def event(self, line: bytes) -> None:
         """Write a line of events.jsonl."""
         self._write(self._events, line)
+
+    def close(self) -> None:
+        """Close all files. Nothing may be written afterwards."""
+        for descriptor in (*self._members.values(), self._events):
+            self._close(descriptor)
+
+    def _close(self, descriptor: int) -> None:
+        self._files.call(partial(os.close, descriptor), self._fail)  # only then NFS may report a full disk
 
     def _write(self, descriptor: int, data: bytes) -> None:
         if not self._has_failed:

@@ -637,6 +637,9 @@ class Runner:
         yield from self._while(lambda: started.running, lambda: len(started.running), END_S)
         started.kill(at_once=True)
         silence = self._request.silence
+        if self._logs is not None:
+            self._logs.close()
+            self._logs = None
         yield from self._while(lambda: output.files.waiting_bytes, lambda: output.taken_bytes, silence.process_s)
         yield from self._while(lambda: output.waiting_bytes, lambda: output.taken_bytes, silence.host_s)
         if output.waiting_bytes:

@@ -226,6 +226,17 @@ def test_a_member_that_starts_again_has_its_place_while_rank_0_listens(
     assert [asks(), asks(), asks(0), file.exists()] == [True, True, True, False]
 
 
+def test_a_running_world_s_name_that_no_server_resolves_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MASTER_ADDR may be a name, and a resolver may take a minute."""
+    hangs = threading.Event()
+    monkeypatch.setattr(joining, "RESOLVE_S", 0.01)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: hangs.wait() and [])
+    try:
+        assert not joining._is_served("node1", 1, cast("Any", None), member_spec({}, {"id": "a", "nodes": "2"}))
+    finally:
+        hangs.set()
+
+
 # What a member asks the others, and what a script on the first node tells them without asking.
 
 ANSWER = {"nodes": 2, "size": 2, "addr": "10.0.0.1", "port": 7, "digest": "0" * 16, "rank": 1, "offset": 1}

@@ -396,6 +396,18 @@ def test_names_that_others_make_up_cannot_crowd_out_a_leader(place: Place, tmp_p
     assert {*member.reports} == {"a file in the shared directory"}
 
 
+def test_files_that_killed_leaders_left_behind_cannot_crowd_out_a_leader(place: Place, tmp_path: Path) -> None:
+    """They have the key, and more of them than are read at a time sort before the living one's."""
+    leader, member = place(), place()
+    leader.backend.announce(ADVERTISED)
+    (name,) = os.listdir(tmp_path)
+    for number in range(2 * discovery.MOST_FILES):
+        (tmp_path / leader.backend._name(f"{number:032x}")).touch()
+    assert sorted(os.listdir(tmp_path)).index(name) >= discovery.MOST_FILES
+    found = [member.look() for _ in range(3)]
+    assert LEADS in found
+
+
 @pytest.mark.parametrize("name", ["missing", "file"])
 def test_a_path_that_is_no_directory_is_refused_at_once(place: Place, tmp_path: Path, name: str) -> None:
     """The error has the path, and what to try."""

@@ -3,7 +3,7 @@
 import errno
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -194,6 +194,28 @@ def test_what_another_put_in_place_of_a_log_is_neither_waited_for_nor_written(tm
         with pytest.raises(PlaceError, match="another --log-dir"):
             output.Logs(f"{tmp_path}/link", writer, faults.append)
     assert (tmp_path / "other").read_bytes() == b""
+
+
+def test_a_disk_that_is_full_only_at_the_close_of_a_log_is_reported(tmp_path: Path) -> None:
+    """NFS takes what is written at first, and says at the close that its disk is full."""
+
+    class Nfs(FileWriter):
+        def call(self, write: Callable[[], None], on_error: Callable[[OSError], None]) -> None:
+            def close() -> None:
+                write()
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+            super().call(close, on_error)
+
+    faults: list[str] = []
+    with Loop() as loop, closing(Nfs(loop, lambda: None)) as writer:
+        logs = output.Logs(str(tmp_path), writer, faults.append)
+        logs.begin(0, "rank0-a.log")
+        logs.take(0, b"line\n")
+        logs.close()
+        loop.run(lambda: not writer.waiting_bytes)
+    assert faults == [f"no more logs are written below {tmp_path}: No space left on device"]
+    assert (tmp_path / "rank0-a.log").read_bytes() == b"line\n"
 
 
 def test_for_want_of_a_thread_nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
