@@ -88,6 +88,7 @@ _RENDEZVOUS: dict[str, list[tuple[str, ...]]] = {
     "deepspeed": [("--hostfile", "-H", "--no-ssh", "--node-rank")],
 }
 HOSTFILES = ("--deepspeed-hostfile", "--mpirun-hostfile")  # of accelerate, which starts another launcher with them
+_ON_HOST = re.compile(r"\s(?:-w|-r\s?\$|--nodelist|--relative)")
 _TASKS_GIVEN = re.compile(r"--ntasks[= ]|\s-n")
 _HOSTFILE = re.compile(r"HOSTFILE|--hostfile")  # a program of the user's may reach the others by it
 _ITSELF = re.compile(r"\$\{?(?:0|BASH_SOURCE)\b")  # a script that starts itself on the nodes
@@ -368,7 +369,7 @@ def started_tasks(job: Job, launch: Launch) -> tuple[int | None, int | None]:
     """Return the nodes and the tasks that the step of a launch starts, None where the script does not say."""
     step = " ".join(arg.text for arg in launch.step)
     each, tasks = count(EACH, step), count(TASKS, step)
-    nodes = count(NODES, step) or job.requested.nodes or None
+    nodes = count(NODES, f"-N{launch.nodes}") or job.requested.nodes or None
     if tasks is None and job.requested.tasks is None and nodes:
         return nodes, (each or 1) * nodes
     return nodes, tasks or job.requested.tasks
@@ -442,7 +443,7 @@ def _loop(job: Job) -> Iterator[Finding]:
     started = {id(launch.outer) for launch in job.launches}
     for command in job.steps:  # a script of the user's
         words = " ".join(word.plain for word in command.words)
-        is_one = command.name in ("ssh", "pbs_tmrsh") or re.search(r"\s-(?:n|w|z|N\s?1)\b|--nodelist", words)
+        is_one = command.name in ("ssh", "pbs_tmrsh", "pbsdsh", "blaunch") or _ON_HOST.search(words)
         is_own = id(command) not in started and command.has_frame("loop") and not _RAY.search(words)
         if is_one and is_own and command.after == "&":
             remedy = "`mingle run COMMAND` in place of the loop"

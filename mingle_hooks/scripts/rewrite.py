@@ -60,14 +60,13 @@ _ECHO = ("echo", "printf")
 # What an echo of addresses may say besides.
 _OF_JOB = re.compile(r"SLURM_\w+|PBS_\w+|LSB_\w+|HOSTNAME|HOST|USER|HOME|PWD")
 _BOUNDS = re.compile(r"(\$?\{?\w+\}?):(\$?\{?\w+\}?)")  # of --nnodes MIN:MAX
-_STEP_NODES = re.compile(r"(?:--nodes[= ]|(?<!\S)-N ?)(\S+)")
 _ALL_NODES = re.compile(r"\d+|\"?\$\{?SLURM_(?:JOB_NUM_NODES|NNODES)\}?\"?")
 # What a loop over hosts may give to srun: `mingle run` starts one task on each node too.
 _PER_HOST = re.compile(
     r"--(?:nodes|ntasks|ntasks-per-node|nodelist|relative|overlap|exact|exclusive|kill-on-bad-exit)(?:=.*)?|-[NnwrK]\S*"
 )
-_RANGE = re.compile(r"\{\d{1,5}(?:\.\.\d{1,5}){1,2}\}|(?:\$\(|`) *seq(?: +\d{1,5}){1,3} *[)`]")
-_COUNTING = re.compile(r"= *(\d{1,5}) *; *\w+ *<(=?) *(\d{1,5}) *;")
+_RANGE = re.compile(r"\{-?\d{1,5}(?:\.\.-?\d{1,5}){1,2}\}|(?:\$\(|`) *seq(?: +-?\d{1,5}){1,3} *[)`]")
+_COUNTING = re.compile(r"= *(\d{1,5}) *; *\w+ *<(=?) *(\d{1,5}) *;(?: *\w+ *\+= *(\d{1,5}))?")
 _WORKERS = re.compile(r":1\}|= *1 *;[^;]*<[^=]|seq +1 [^;]*- *1\)")
 _HERE = re.compile(r"\$\{?PWD\}?|\$\(pwd\)|`pwd`")
 _SUBMITTED_IN = {"slurm": r"\$\{?SLURM_SUBMIT_DIR\}?", "lsf": r"\$\{?LS_SUBCWD\}?"}  # where a job starts
@@ -217,8 +216,7 @@ class _Rewrite:
         """Return why `mingle exec` before a program may not do the same, "" if it does."""
         job, step = self.job, " ".join(arg.text for arg in launch.step)
         nodes, tasks = started_tasks(job, launch)
-        given = _STEP_NODES.search(step)
-        is_some = (nodes or 0) < job.requested.nodes or (given and not _ALL_NODES.fullmatch(given[1]))
+        is_some = (nodes or 0) < job.requested.nodes or (launch.nodes and not _ALL_NODES.fullmatch(launch.nodes))
         containers = launches.CONTAINERS.intersection(launch.chain)
         is_contained = " --container" in step or (containers and self._container(launch) is None)
         is_host, is_batch = launch.place == "host", launch.place == "batch"
@@ -307,7 +305,8 @@ class _Rewrite:
         names = [word.text.partition("=")[0] for word in words if not self._is_left_out(word)]
         kept = [name for name in names if name not in _ADDRESSES | _RANKS]
         around = [name for name in launch.chain if name not in STEPS | SHELLS]
-        options = [arg.text for arg in launch.step[1:] if launch.chain[0] == "srun" and arg.text.startswith("-")]
+        by = {"srun", *launches.MPI}
+        options = [arg.text for arg in launch.step[1:] if launch.chain[0] in by and arg.text.startswith("-")]
         odd = [option for option in options if not _PER_HOST.fullmatch(option)]
         times = _times(loop, text)
         reasons = (
@@ -320,7 +319,7 @@ class _Rewrite:
             (kept, f"the loop sets {' '.join(kept)}"),
             (around, f"{' '.join(around)} stands before it"),
             (any(one.outputs for one in commands), "its output goes to a file"),
-            (odd, f"the loop gives {' '.join(odd)} to srun"),
+            (odd, f"the loop gives {' '.join(odd)} to {launch.chain[0]}"),
         )
         return next((reason for is_so, reason in reasons if is_so), "")
 
@@ -575,16 +574,17 @@ def _restarts(launch: Launch) -> bool:
 def _times(loop: Command, text: str) -> int | None:
     """Return how often a loop runs, None if that depends on variables."""
     if counting := _COUNTING.search(text):
-        return int(counting[3]) - int(counting[1]) + bool(counting[2])
+        return len(range(int(counting[1]), int(counting[3]) + bool(counting[2]), int(counting[4] or 1) or 1))
     words = [word.text for word in loop.words[3:]]
     if len(words) == 1 and _RANGE.fullmatch(words[0]):
-        numbers = [int(number) for number in re.findall(r"\d+", words[0])]
-        if "{" in words[0]:  # {FIRST..LAST..STEP}
+        numbers = [int(number) for number in re.findall(r"-?\d+", words[0])]
+        if "{" in words[0]:  # {FIRST..LAST..STEP}, whose sign does not count
             first, last, step = [*numbers, 1][:3]
+            step = (abs(step) or 1) * (1 if first <= last else -1)
         else:  # seq FIRST STEP LAST
             *before, last = numbers
             first, step = [*before, 1, 1][:2]
-        return len(range(first, last + 1, step or 1))
+        return max(0, (last - first) // (step or 1) + 1)
     return None if not words or re.search(r"[$`]", " ".join(words)) else len(words)
 
 

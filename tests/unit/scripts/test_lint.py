@@ -65,6 +65,7 @@ TRAPS = {
     "loop": [
         "for h in a b; do\n§srun -w $h -N1 -n1 run.sh &\ndone",
         "f() { ssh $1 torchrun x.py & }\n§for h in a b; do f $h; done",
+        *[f"for h in a b; do\n§{step} run.sh &\ndone" for step in ("srun -w$h -n1", "srun -r $h", "pbsdsh -n$h")],
     ],
 }  # fmt: skip
 
@@ -215,6 +216,9 @@ def test_the_script_or_the_command_line_shows_several_nodes(script: str, nodes: 
         "accelerate launch --deepspeed_hostfile hosts x.py",
         "srun torchrun --rdzv-endpoint=$H:0 x.py", "srun torchrun --master_addr=$H --master_port 0 x.py",
         *[f"srun bash -c 'torchrun {alone} x.py --seed $SLURM_PROCID'" for alone in ("--standalone", "--nnodes 1")],
+        "mpirun -np 2 -N 1 torchrun --nnodes=2 --rdzv-endpoint=$H:$P x.py", "mpirun -np 1 torchrun x.py",
+        "srun accelerate launch --machine_r=0 --main_process_i=$H --main_process_po=$P x.py",
+        *[f"for i in 1 2 3; do srun {step} ./x $i & done; wait" for step in ("-N1 -n1 --exclusive", "-n1", "-n 8")],
     ],
 )  # fmt: skip
 def test_what_is_right_is_left_alone(line: str) -> None:
