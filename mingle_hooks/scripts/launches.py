@@ -113,6 +113,7 @@ MPI = {program for row in TABLE if row.name == "mpirun" for program in row.progr
 STEPS = {*MPI, "srun"} | {
     *("aprun", "jsrun", "pbsdsh", "pbs_tmrsh", "blaunch", "qrsh", "ssh", "pdsh", "clush", "parallel", "lrun", "flux"),
 }
+REMOTE = {"ssh", "pdsh", "clush", "parallel"}  # which give text to a shell that has no variables of the job
 _ONE_HOST = {"ssh", "pbs_tmrsh", "qrsh"}  # each call reaches one host
 CONTAINERS = {"singularity", "apptainer", "docker", "podman", "shifter", "podman-hpc", "enroot", "ch-run", "sarus"}
 _WRAPPERS = {
@@ -509,7 +510,8 @@ class Job:
                     self.steps.append(command)
                 step = tuple(args[at:following])
                 place = _place(name, args[at:following], self.requested)
-            if (name == "ssh" and " " in args[-1].text.strip()) or (name == "eval" and following == len(args) > at + 1):
+            is_text = name in REMOTE and " " in args[-1].text.strip()
+            if is_text or (name == "eval" and following == len(args) > at + 1):
                 self._text(_source(args[-1]), command, place, outer, chain, step)
                 return
             at = following
@@ -544,7 +546,7 @@ def _following(args: list[Arg], at: int) -> int:
     for index in range(at + 1, len(args)):
         text, before = args[index].text, args[index - 1].text
         name = basename(text)
-        if (name in _PROGRAMS or _PYTHON.fullmatch(name)) and not before.endswith(("=", "--job-name", "-J")):
+        if (name in _PROGRAMS or _PYTHON.fullmatch(name)) and not before.endswith(("=", "--job-name", "-J", "-R")):
             return index
         if is_srun and not text.startswith(("-", "$")) and not before.startswith("-"):
             return len(args)  # a program of the user's

@@ -340,7 +340,12 @@ def _rendezvous(job: Job) -> Iterator[Finding]:
         started = started_tasks(job, launch)[0] if launch.place == "step" else None  # else a loop starts it
         at = alone or nodes
         if at and (alone or number == "1"):
-            is_meant = launch.is_of_task or job.is_conditional(at.word.start) or job.is_conditional(launch.at.start)
+            is_meant = (
+                _is_apart(job, launch)
+                or launch.is_of_task
+                or job.is_conditional(at.word.start)
+                or job.is_conditional(launch.at.start)
+            )
             if not is_meant:
                 mistake = "each node trains alone, and knows nothing of the others"
                 what = f"leaving out {'--standalone' if alone else 'the number of nodes'}: {remedy}"
@@ -432,11 +437,19 @@ def _interfaces(job: Job) -> Iterator[Finding]:
             yield Finding(job.line(value.word.start), "interface", named, _remedy(job, launch), "likely")
 
 
+def _is_apart(job: Job, launch: Launch) -> bool:
+    """Return whether it is one of several steps that train alone: srun chooses its node, and it knows of no others."""
+    is_alone = launch.program == "python" and not any(map(_ADDRESS_NAME.fullmatch, job.assignments))
+    is_anywhere = "srun" in launch.chain and not _ON_HOST.search(" ".join(arg.text for arg in launch.step))
+    return launch.place == "host" and is_anywhere and (is_alone or launch.standalone is not None)
+
+
 def _loop(job: Job) -> Iterator[Finding]:
     """Find loops that start each node's launcher in the background."""
     mistake = "when one node fails, the others wait for it until the time limit, and the job ends with 0"
     for launch in job.launches:
-        if launch.place == "host" and launch.loop is not None and not launch.program.startswith("ray"):
+        is_of_world = not launch.program.startswith("ray") and not _is_apart(job, launch)
+        if launch.place == "host" and launch.loop is not None and is_of_world:
             at = (launch.step[0].word if launch.step else launch.at).start
             line = job.line(at if launch.outer.has_frame("loop") else launch.loop)
             yield Finding(line, "loop", mistake, f"`mingle run {launch.program} …` in place of the loop")

@@ -13,7 +13,7 @@ from operator import itemgetter
 from os.path import basename
 from typing import NamedTuple
 
-from mingle_hooks.export.launchers import NODES, hyphens
+from mingle_hooks.export.launchers import NODES, TABLE, hyphens
 from mingle_hooks.scripts import launches
 from mingle_hooks.scripts.launches import DECLARES, NAMES, SHELLS, STEPS, Assignment, Job, Launch, read_jobs
 from mingle_hooks.scripts.lint import HOSTFILES, MULTI, lint_jobs, lint_script, started_tasks
@@ -32,7 +32,7 @@ class _UnsureError(Exception):
     """Why a script cannot be changed with certainty."""
 
 
-# Options that mingle gives to each launcher, with hyphens, and those of them that take no value.
+# Options that mingle gives to each launcher, with hyphens.
 _OPTIONS = {
     "torchrun": (
         *("--nnodes", "--node-rank", "--master-addr", "--master-port"),
@@ -45,7 +45,6 @@ _OPTIONS = {
     "deepspeed": ("--hostfile", "-H", "--num-nodes", "--node-rank", "--master-addr", "--master-port", "--no-ssh"),
     "python": (),
 }
-_FLAGS = ("--standalone", "--no-ssh", "--same-network")
 # Variables that mingle sets on every node. The script's own ranks may count for other commands too, and then stay.
 _ADDRESSES = {"MASTER_ADDR", "MASTER_PORT"}
 _RANKS = {"RANK", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK"}
@@ -175,17 +174,20 @@ class _Rewrite:
         names, options = _OPTIONS[launch.program], launch.args[: launch.script]
         if not names:
             return
-        is_value = False
-        for index, arg in enumerate(options):
+        flags = next(row.flags for row in TABLE if row.name == launch.program) or ()
+        is_left_out = has_value = False
+        for arg in options:
             name, joined, _ = arg.text.partition("=")
-            if is_value:
-                self._remove(arg.use)
-                is_value = False
-            elif hyphens(name) in names:
-                self._remove(arg.use)
-                is_value = not joined and hyphens(name) not in _FLAGS
-            elif name.startswith("$") and not (index and options[index - 1].text.startswith("-")):
+            is_option = name.startswith("-") and not (has_value and is_left_out)
+            if is_option:
+                is_left_out = hyphens(name) in names
+            elif not has_value and name.startswith("$") and ".py" not in arg.text:
                 raise self._unsure(arg.use, f"{arg.text} may hold options of {launch.program}")
+            elif not has_value and not name.startswith("`#"):  # the training script, whose options follow
+                return
+            if is_left_out:
+                self._remove(arg.use)
+            has_value = is_option and not joined and hyphens(name) not in flags
 
     def _launcher(self, launch: Launch, frameworks: tuple[str, ...]) -> None:
         """Put `mingle exec` before the program."""
@@ -221,6 +223,8 @@ class _Rewrite:
         is_contained = " --container" in step or (containers and self._container(launch) is None)
         is_host, is_batch = launch.place == "host", launch.place == "batch"
         is_elsewhere = not job.requested.scheduler or not (launch.step or is_batch)
+        # Which pass on no variables, so that mingle would not know the job there.
+        reached = launches.REMOTE.intersection(launch.chain) - {"ssh"}
         is_conditional = job.is_conditional(launch.at.start) or job.is_conditional(launch.command.start)
         count = launch.option(*NODES)
         bounds = _BOUNDS.fullmatch(count.text) if count else None
@@ -234,6 +238,7 @@ class _Rewrite:
         reasons = (
             (is_contained, "mingle has to be installed in the container, or to stand before it"),
             (launch.has(*HOSTFILES), "it reaches the other nodes itself"),
+            (reached, f"{' '.join(reached)} starts it, which does not pass on the job's variables"),
             (is_elsewhere, "how it is started on the nodes is not in this script"),
             (launches.HETJOB.search(self.source), "in a heterogeneous job it may be for one component"),
             (is_conditional, "it starts in a condition"),

@@ -71,6 +71,8 @@ def test_a_submission_requests_what_its_words_and_directives_do() -> None:
         ("srun -w h ./a b torchrun x.py", ""), ("srun --export=ALL,A= torchrun x.py", ""),
         # Texts that a shell reads.
         ("ssh h <<E\ntorchrun x.py\nE", "host torchrun <- ssh: torchrun | x.py [ssh h]"),
+        ("pdsh -R ssh -w $L 'cd a; torchrun x.py'",
+         "step torchrun <- pdsh: torchrun | x.py [pdsh -R ssh -w $L 'cd a; torchrun x.py']"),
         ("bash <<E\ntorchrun x.py\nE", "batch torchrun <- bash: torchrun | x.py [bash]"),
         ("srun bash <<E\ntorchrun \\$X x.py\nE", "step torchrun <- srun: torchrun | $X x.py [srun bash]"),
         ("tee <<E\ntorchrun x.py\nE", ""), ("f() { torchrun x.py; }\n", ""),

@@ -60,6 +60,11 @@ def loop(before: str = "", after: str = "x.py", over: str = "a b") -> str:
           for after in texts],
         ("rsync a b &\n" + loop() + "\nwait", "rsync a b &\nmingle run torchrun x.py\nwait"),
         (loop() + "\nwait; ls", "mingle run torchrun x.py\nls"),
+        # A word that is no option's value is the training script, whose options follow.
+        *[(f"srun torchrun {given} --nnodes=2 x --rdzv-id=3", f"srun mingle exec torchrun {given} x --rdzv-id=3")
+          for given in ("--tee 3", "--tee=3", "--use-env")],
+        ("srun torchrun --nnodes=2 `# a` \\\n  --tee=3 `# b` x.py",
+         "srun mingle exec torchrun \\\n  --tee=3 `# b` x.py"),
         (f"mpirun -np 2 -N 1 torchrun --nnodes=2 {R} x.py", "mpirun -np 2 -N 1 mingle exec torchrun x.py"),
         ("srun torchrun --nnod 2 --rdzv_b=c10d --rdzv-end=$H:29500 --max_r 3 --stand x.py",
          "srun mingle exec --for torchrun-elastic torchrun --max_r 3 x.py"),
@@ -132,6 +137,9 @@ def test_mingle_takes_the_place_of_addresses_ports_and_ranks(script: str, fixed:
         ("ray start --head --port=6379\nsrun ray start --address=$H:6379", "line 4: ray start needs its own lines"),
         ("srun run.sh $HOSTNAME", "it starts no launcher that mingle knows"),
         ("srun torchrun $EXTRA --nnodes=1 x.py", "line 4: $EXTRA may hold options of torchrun"),
+        ("srun torchrun --nnodes=1 $EXTRA x.py", "line 4: $EXTRA may hold options of torchrun"),
+        *[(f"{remote} torchrun --nnodes=1 x.py", f"line 4: {remote[:4]}") for remote in ("pdsh -w a", "clush -w a")],
+        ("parallel -S a,b torchrun --nnodes=1 {} ::: a", "line 4: parallel starts it, which does not pass on"),
         ("MASTER_PORT=1\npython x.py", "line 5: python may be meant to run once"),
         (f"MASTER_PORT=1\nsrun python prep.py\n{D}", "line 5: python may not train"),
         (f"{D}\nsrun torchrun --nnodes=1 eval.py", "line 5: it may be meant to train alone"),
