@@ -127,7 +127,7 @@ _TRAINS = [row for row in TABLE if row.starts == "node" or row.name == "horovodr
 _LAUNCHERS = {program: program if row.name == "ray" else row.name for row in _TRAINS for program in row.programs}
 _MODULES = {module: row.name for row in TABLE for module in row.modules} | {"deepspeed": "deepspeed"}
 _PYTHON = re.compile(r"python[\d.]{0,8}")
-_ABBREVIATES = ("torchrun", "accelerate", "deepspeed", "horovodrun")
+_LONG = re.compile(r"\A--[^=]+")
 _OPTIONS = (
     *(*launchers.NODES, "--node-rank", "--machine-rank", "--master-addr", "--master-port", "--main-process-ip"),
     *("--main-process-port", "--rdzv-id", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-conf", "--standalone"),
@@ -564,14 +564,11 @@ def _launcher(args: list[Arg], at: int) -> tuple[str, int] | None:
 
 def _in_full(launch: Launch) -> Launch:
     """Return a launch with its own options in full: argparse takes the beginning of a name."""
-    if launch.program not in _ABBREVIATES:
+    if launch.program not in ("torchrun", "accelerate", "deepspeed", "horovodrun"):
         return launch
-    args = list(launch.args)
-    for index, arg in enumerate(args[: launch.script]):
-        if arg.text.startswith("--"):
-            name, joined, value = arg.text.partition("=")
-            args[index] = arg._replace(text=f"{launchers.in_full(name, _OPTIONS)}{joined}{value}")
-    return launch._replace(args=tuple(args))
+    own, rest = launch.args[: launch.script], launch.args[launch.script :]
+    texts = [_LONG.sub(lambda name: launchers.in_full(name[0], _OPTIONS), arg.text) for arg in own]
+    return launch._replace(args=(*(arg._replace(text=text) for arg, text in zip(own, texts, strict=True)), *rest))
 
 
 def _python(args: list[Arg], at: int) -> tuple[str, int] | None:
