@@ -60,7 +60,7 @@ _LOOPBACK = ("localhost", "127.", "::1", "[::1]")
 
 def leaves_world(name: str, value: str, nodes: int | None, rank: int | None) -> bool:
     """Return whether an option takes a launcher out of a world of several nodes, in which this node has this rank."""
-    name = _in_full(name, _LEAVING)
+    name = in_full(name, _LEAVING)
     return (
         name == "--standalone"
         or (name in NODES and nodes is not None and not holds(value, nodes))
@@ -98,7 +98,7 @@ def _split(arguments: Sequence[str], flags: Collection[str]) -> tuple[dict[str, 
     position = 0
     while position < len(arguments) and arguments[position].startswith("-") and arguments[position] != "--":
         name, is_joined, value = arguments[position].partition("=")
-        name = _in_full(name, flags)
+        name = in_full(name, flags)
         position += 1
         if not is_joined and name not in flags and position < len(arguments):
             value = arguments[position]
@@ -128,7 +128,7 @@ def hyphens(name: str) -> str:
     return name.replace("_", "-")
 
 
-def _in_full(name: str, known: Collection[str]) -> str:
+def in_full(name: str, known: Collection[str]) -> str:
     """Return an option's name with hyphens, in full if it is the beginning of one known name, as argparse reads it."""
     name = hyphens(name)
     found = [option for option in known if option.startswith(name)]

@@ -27,12 +27,12 @@ NODES = re.compile(r"(?:--nodes[= ]|(?<!\S)-N\s{0,8})(\d{1,9})(?:-(\d{1,9}))?")
 _TORQUES = re.compile(r"-l\s{0,8}\S{0,99}?nodes=(\d{1,9})")
 _CHUNKS = re.compile(r"select=(\S+)")
 _CHUNK = re.compile(r"(\d{0,9})(?:\S*?\bmpiprocs=(\d{1,9}))?")
-EACH = re.compile(r"--(?:n?tasks-per-node)[= ](\d{1,9})")
-TASKS = re.compile(r"(?:--ntasks[= ]|(?<!\S)-n\s{0,8})(\d{1,9})")
+EACH = re.compile(r"--n?tasks-per-n(?:ode|od|o)?[= ](\d{1,9})")
+TASKS = re.compile(r"(?:--ntasks[= ]|(?<!\S)--?np?\s{0,8})(\d{1,9})")
 _DIRECTIVE = re.compile(r"^[ \t]*#(?:SBATCH|PBS|BSUB|\$)[ \t][^\n]*", re.MULTILINE)
 _COMMAND = re.compile(r"^[ \t]*[^#\s]", re.MULTILINE)
 HETJOB = re.compile(r"^[ \t]*#SBATCH[ \t]+(?:het|pack)job\b", re.MULTILINE)
-_CPUS = re.compile(r"^[ \t]*#SBATCH[ \t](?:[^\n#]*[ \t])?(?:--cpus-per-task[= ]|-c)[ \t]*\d", re.MULTILINE)
+_CPUS = re.compile(r"^[ \t]*#SBATCH[ \t](?:[^\n#]*[ \t])?(?:--cpus-per-t\w{0,3}[= ]|-c)[ \t]*\d", re.MULTILINE)
 _DIRECTIVES = {"SBATCH": "slurm", "PBS": "pbs", "BSUB": "lsf", "$": "sge"}
 # What only a script of several nodes writes.
 _SEVERAL = re.compile(
@@ -109,9 +109,11 @@ def count(pattern: re.Pattern[str], text: str) -> int | None:
 # What a script starts.
 
 # Programs that start something on other nodes, or once for each task.
-STEPS = {program for row in TABLE if row.name in ("srun", "mpirun") for program in row.programs} | {
+MPI = {program for row in TABLE if row.name == "mpirun" for program in row.programs}
+STEPS = {*MPI, "srun"} | {
     *("aprun", "jsrun", "pbsdsh", "pbs_tmrsh", "blaunch", "qrsh", "ssh", "pdsh", "clush", "parallel", "lrun", "flux"),
 }
+REMOTE = {"ssh", "pdsh", "clush", "parallel"}  # which give text to a shell that has no variables of the job
 _ONE_HOST = {"ssh", "pbs_tmrsh", "qrsh"}  # each call reaches one host
 CONTAINERS = {"singularity", "apptainer", "docker", "podman", "shifter", "podman-hpc", "enroot", "ch-run", "sarus"}
 _WRAPPERS = {
@@ -125,6 +127,14 @@ _TRAINS = [row for row in TABLE if row.starts == "node" or row.name == "horovodr
 _LAUNCHERS = {program: program if row.name == "ray" else row.name for row in _TRAINS for program in row.programs}
 _MODULES = {module: row.name for row in TABLE for module in row.modules} | {"deepspeed": "deepspeed"}
 _PYTHON = re.compile(r"python[\d.]{0,8}")
+_LONG = re.compile(r"\A--[^=]+")
+_OPTIONS = (
+    *(*launchers.NODES, "--node-rank", "--machine-rank", "--master-addr", "--master-port", "--main-process-ip"),
+    *("--main-process-port", "--rdzv-id", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-conf", "--standalone"),
+    *("--max-restarts", "--hostfile", "--no-ssh", "--same-network", "--config-file", "--deepspeed-hostfile"),
+    *("--mpirun-hostfile", "--network-interface"),
+)
+_STEP_NODES = re.compile(r"(?:--nodes[= ]|(?<!\S)-N ?)(\S+)")
 _REFERENCE = re.compile(r"\"?\$(?:(\w{1,128})|\{(\w{1,128})(?:\[[@*]\])?\})\"?")
 RANK = re.compile(
     r"(?:\$\{?|\(\(\s{0,8})(SLURM_(?:NODEID|PROCID|LOCALID)|PBS_(?:NODENUM|TASKNUM|VNODENUM)"
@@ -200,6 +210,12 @@ class Launch(NamedTuple):
                 is_last = index + 1 == len(self.args)
                 return arg._replace(text=value) if joined else arg if is_last else self.args[index + 1]
         return None
+
+    @property
+    def nodes(self) -> str:
+        """Return the nodes that its step is given, "" for all; -N of mpirun is the number of tasks on each."""
+        match = _STEP_NODES.search(" ".join(arg.text for arg in self.step))
+        return match[1] if match and basename(self.step[0].text) not in MPI | {"aprun"} else ""
 
     def has(self, *names: str) -> bool:
         """Return whether an option is given."""
@@ -478,7 +494,8 @@ class Job:
             if launcher := _launcher(args, at):
                 program, after = launcher
                 rest, head = tuple(args[after:]), tuple(args[at:after])
-                self.launches.append(Launch(program, rest, head, command, place, chain, step, outer, self._loop(outer)))
+                launch = Launch(program, rest, head, command, place, chain, step, outer, self._loop(outer))
+                self.launches.append(_in_full(launch))
                 return
             if name in SHELLS:
                 if (text := _command_text(args, at)) is not None:
@@ -493,7 +510,8 @@ class Job:
                     self.steps.append(command)
                 step = tuple(args[at:following])
                 place = _place(name, args[at:following], self.requested)
-            if (name == "ssh" and " " in args[-1].text.strip()) or (name == "eval" and following == len(args) > at + 1):
+            is_text = name in REMOTE and " " in args[-1].text.strip()
+            if is_text or (name == "eval" and following == len(args) > at + 1):
                 self._text(_source(args[-1]), command, place, outer, chain, step)
                 return
             at = following
@@ -528,7 +546,7 @@ def _following(args: list[Arg], at: int) -> int:
     for index in range(at + 1, len(args)):
         text, before = args[index].text, args[index - 1].text
         name = basename(text)
-        if (name in _PROGRAMS or _PYTHON.fullmatch(name)) and not before.endswith(("=", "--job-name", "-J")):
+        if (name in _PROGRAMS or _PYTHON.fullmatch(name)) and not before.endswith(("=", "--job-name", "-J", "-R")):
             return index
         if is_srun and not text.startswith(("-", "$")) and not before.startswith("-"):
             return len(args)  # a program of the user's
@@ -542,6 +560,15 @@ def _launcher(args: list[Arg], at: int) -> tuple[str, int] | None:
         if program in _LAUNCHERS:
             return _LAUNCHERS[program], at + count
     return _python(args, at) if _PYTHON.fullmatch(name) else None
+
+
+def _in_full(launch: Launch) -> Launch:
+    """Return a launch with its own options in full: argparse takes the beginning of a name."""
+    if launch.program not in ("torchrun", "accelerate", "deepspeed", "horovodrun"):
+        return launch
+    own, rest = launch.args[: launch.script], launch.args[launch.script :]
+    texts = [_LONG.sub(lambda name: launchers.in_full(name[0], _OPTIONS), arg.text) for arg in own]
+    return launch._replace(args=(*(arg._replace(text=text) for arg, text in zip(own, texts, strict=True)), *rest))
 
 
 def _python(args: list[Arg], at: int) -> tuple[str, int] | None:
@@ -559,10 +586,10 @@ def _python(args: list[Arg], at: int) -> tuple[str, int] | None:
 def _place(name: str, args: list[Arg], job: Requested) -> Place:
     """Return what a step starts: a program on every node, or on one."""
     text = " ".join(arg.text for arg in args)
-    if name in _ONE_HOST or re.match(r"(?:\S*/)?(?:pbsdsh\s(?:.*\s)?-n\s|blaunch\s(?:.*\s)?-z\s)", text):
+    if name in _ONE_HOST or re.match(r"(?:\S*/)?(?:pbsdsh\s(?:.*\s)?-n|blaunch\s(?:.*\s)?-z\s)", text):
         return "host"
-    if name == "srun" and job.nodes != 1:
-        nodes, tasks = count(NODES, text), count(TASKS, text)
+    if name in {"srun", *MPI} and job.nodes != 1:
+        nodes, tasks = None if name in MPI else count(NODES, text), count(TASKS, text)
         if nodes == 1 or (nodes is None and tasks == 1):
             return "host"
     return "step"

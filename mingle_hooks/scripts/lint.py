@@ -88,6 +88,7 @@ _RENDEZVOUS: dict[str, list[tuple[str, ...]]] = {
     "deepspeed": [("--hostfile", "-H", "--no-ssh", "--node-rank")],
 }
 HOSTFILES = ("--deepspeed-hostfile", "--mpirun-hostfile")  # of accelerate, which starts another launcher with them
+_ON_HOST = re.compile(r"\s(?:-w|-r\s?\$|--nodelist|--relative)")
 _TASKS_GIVEN = re.compile(r"--ntasks[= ]|\s-n")
 _HOSTFILE = re.compile(r"HOSTFILE|--hostfile")  # a program of the user's may reach the others by it
 _ITSELF = re.compile(r"\$\{?(?:0|BASH_SOURCE)\b")  # a script that starts itself on the nodes
@@ -339,7 +340,12 @@ def _rendezvous(job: Job) -> Iterator[Finding]:
         started = started_tasks(job, launch)[0] if launch.place == "step" else None  # else a loop starts it
         at = alone or nodes
         if at and (alone or number == "1"):
-            is_meant = launch.is_of_task or job.is_conditional(at.word.start) or job.is_conditional(launch.at.start)
+            is_meant = (
+                _is_apart(job, launch)
+                or launch.is_of_task
+                or job.is_conditional(at.word.start)
+                or job.is_conditional(launch.at.start)
+            )
             if not is_meant:
                 mistake = "each node trains alone, and knows nothing of the others"
                 what = f"leaving out {'--standalone' if alone else 'the number of nodes'}: {remedy}"
@@ -368,7 +374,7 @@ def started_tasks(job: Job, launch: Launch) -> tuple[int | None, int | None]:
     """Return the nodes and the tasks that the step of a launch starts, None where the script does not say."""
     step = " ".join(arg.text for arg in launch.step)
     each, tasks = count(EACH, step), count(TASKS, step)
-    nodes = count(NODES, step) or job.requested.nodes or None
+    nodes = count(NODES, f"-N{launch.nodes}") or job.requested.nodes or None
     if tasks is None and job.requested.tasks is None and nodes:
         return nodes, (each or 1) * nodes
     return nodes, tasks or job.requested.tasks
@@ -431,18 +437,26 @@ def _interfaces(job: Job) -> Iterator[Finding]:
             yield Finding(job.line(value.word.start), "interface", named, _remedy(job, launch), "likely")
 
 
+def _is_apart(job: Job, launch: Launch) -> bool:
+    """Return whether it is one of several steps that train alone: srun chooses its node, and it knows of no others."""
+    is_alone = launch.program == "python" and not any(map(_ADDRESS_NAME.fullmatch, job.assignments))
+    is_anywhere = "srun" in launch.chain and not _ON_HOST.search(" ".join(arg.text for arg in launch.step))
+    return launch.place == "host" and is_anywhere and (is_alone or launch.standalone is not None)
+
+
 def _loop(job: Job) -> Iterator[Finding]:
     """Find loops that start each node's launcher in the background."""
     mistake = "when one node fails, the others wait for it until the time limit, and the job ends with 0"
     for launch in job.launches:
-        if launch.place == "host" and launch.loop is not None and not launch.program.startswith("ray"):
+        is_of_world = not launch.program.startswith("ray") and not _is_apart(job, launch)
+        if launch.place == "host" and launch.loop is not None and is_of_world:
             at = (launch.step[0].word if launch.step else launch.at).start
             line = job.line(at if launch.outer.has_frame("loop") else launch.loop)
             yield Finding(line, "loop", mistake, f"`mingle run {launch.program} …` in place of the loop")
     started = {id(launch.outer) for launch in job.launches}
     for command in job.steps:  # a script of the user's
         words = " ".join(word.plain for word in command.words)
-        is_one = command.name in ("ssh", "pbs_tmrsh") or re.search(r"\s-(?:n|w|z|N\s?1)\b|--nodelist", words)
+        is_one = command.name in ("ssh", "pbs_tmrsh", "pbsdsh", "blaunch") or _ON_HOST.search(words)
         is_own = id(command) not in started and command.has_frame("loop") and not _RAY.search(words)
         if is_one and is_own and command.after == "&":
             remedy = "`mingle run COMMAND` in place of the loop"

@@ -13,7 +13,7 @@ from operator import itemgetter
 from os.path import basename
 from typing import NamedTuple
 
-from mingle_hooks.export.launchers import NODES, hyphens
+from mingle_hooks.export.launchers import NODES, TABLE, hyphens
 from mingle_hooks.scripts import launches
 from mingle_hooks.scripts.launches import DECLARES, NAMES, SHELLS, STEPS, Assignment, Job, Launch, read_jobs
 from mingle_hooks.scripts.lint import HOSTFILES, MULTI, lint_jobs, lint_script, started_tasks
@@ -32,7 +32,7 @@ class _UnsureError(Exception):
     """Why a script cannot be changed with certainty."""
 
 
-# Options that mingle gives to each launcher, with hyphens, and those of them that take no value.
+# Options that mingle gives to each launcher, with hyphens.
 _OPTIONS = {
     "torchrun": (
         *("--nnodes", "--node-rank", "--master-addr", "--master-port"),
@@ -45,7 +45,6 @@ _OPTIONS = {
     "deepspeed": ("--hostfile", "-H", "--num-nodes", "--node-rank", "--master-addr", "--master-port", "--no-ssh"),
     "python": (),
 }
-_FLAGS = ("--standalone", "--no-ssh", "--same-network")
 # Variables that mingle sets on every node. The script's own ranks may count for other commands too, and then stay.
 _ADDRESSES = {"MASTER_ADDR", "MASTER_PORT"}
 _RANKS = {"RANK", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK"}
@@ -60,14 +59,13 @@ _ECHO = ("echo", "printf")
 # What an echo of addresses may say besides.
 _OF_JOB = re.compile(r"SLURM_\w+|PBS_\w+|LSB_\w+|HOSTNAME|HOST|USER|HOME|PWD")
 _BOUNDS = re.compile(r"(\$?\{?\w+\}?):(\$?\{?\w+\}?)")  # of --nnodes MIN:MAX
-_STEP_NODES = re.compile(r"(?:--nodes[= ]|(?<!\S)-N ?)(\S+)")
 _ALL_NODES = re.compile(r"\d+|\"?\$\{?SLURM_(?:JOB_NUM_NODES|NNODES)\}?\"?")
 # What a loop over hosts may give to srun: `mingle run` starts one task on each node too.
 _PER_HOST = re.compile(
     r"--(?:nodes|ntasks|ntasks-per-node|nodelist|relative|overlap|exact|exclusive|kill-on-bad-exit)(?:=.*)?|-[NnwrK]\S*"
 )
-_RANGE = re.compile(r"\{\d{1,5}(?:\.\.\d{1,5}){1,2}\}|(?:\$\(|`) *seq(?: +\d{1,5}){1,3} *[)`]")
-_COUNTING = re.compile(r"= *(\d{1,5}) *; *\w+ *<(=?) *(\d{1,5}) *;")
+_RANGE = re.compile(r"\{-?\d{1,5}(?:\.\.-?\d{1,5}){1,2}\}|(?:\$\(|`) *seq(?: +-?\d{1,5}){1,3} *[)`]")
+_COUNTING = re.compile(r"= *(\d{1,5}) *; *\w+ *<(=?) *(\d{1,5}) *;(?: *\w+ *\+= *(\d{1,5}))?")
 _WORKERS = re.compile(r":1\}|= *1 *;[^;]*<[^=]|seq +1 [^;]*- *1\)")
 _HERE = re.compile(r"\$\{?PWD\}?|\$\(pwd\)|`pwd`")
 _SUBMITTED_IN = {"slurm": r"\$\{?SLURM_SUBMIT_DIR\}?", "lsf": r"\$\{?LS_SUBCWD\}?"}  # where a job starts
@@ -176,17 +174,20 @@ class _Rewrite:
         names, options = _OPTIONS[launch.program], launch.args[: launch.script]
         if not names:
             return
-        is_value = False
-        for index, arg in enumerate(options):
+        flags = next(row.flags for row in TABLE if row.name == launch.program) or ()
+        is_left_out = has_value = False
+        for arg in options:
             name, joined, _ = arg.text.partition("=")
-            if is_value:
-                self._remove(arg.use)
-                is_value = False
-            elif hyphens(name) in names:
-                self._remove(arg.use)
-                is_value = not joined and hyphens(name) not in _FLAGS
-            elif name.startswith("$") and not (index and options[index - 1].text.startswith("-")):
+            is_option = name.startswith("-") and not (has_value and is_left_out)
+            if is_option:
+                is_left_out = hyphens(name) in names
+            elif not has_value and name.startswith("$") and ".py" not in arg.text:
                 raise self._unsure(arg.use, f"{arg.text} may hold options of {launch.program}")
+            elif not has_value and not name.startswith("`#"):  # the training script, whose options follow
+                return
+            if is_left_out:
+                self._remove(arg.use)
+            has_value = is_option and not joined and hyphens(name) not in flags
 
     def _launcher(self, launch: Launch, frameworks: tuple[str, ...]) -> None:
         """Put `mingle exec` before the program."""
@@ -217,12 +218,13 @@ class _Rewrite:
         """Return why `mingle exec` before a program may not do the same, "" if it does."""
         job, step = self.job, " ".join(arg.text for arg in launch.step)
         nodes, tasks = started_tasks(job, launch)
-        given = _STEP_NODES.search(step)
-        is_some = (nodes or 0) < job.requested.nodes or (given and not _ALL_NODES.fullmatch(given[1]))
+        is_some = (nodes or 0) < job.requested.nodes or (launch.nodes and not _ALL_NODES.fullmatch(launch.nodes))
         containers = launches.CONTAINERS.intersection(launch.chain)
         is_contained = " --container" in step or (containers and self._container(launch) is None)
         is_host, is_batch = launch.place == "host", launch.place == "batch"
         is_elsewhere = not job.requested.scheduler or not (launch.step or is_batch)
+        # Which pass on no variables, so that mingle would not know the job there.
+        reached = launches.REMOTE.intersection(launch.chain) - {"ssh"}
         is_conditional = job.is_conditional(launch.at.start) or job.is_conditional(launch.command.start)
         count = launch.option(*NODES)
         bounds = _BOUNDS.fullmatch(count.text) if count else None
@@ -236,6 +238,7 @@ class _Rewrite:
         reasons = (
             (is_contained, "mingle has to be installed in the container, or to stand before it"),
             (launch.has(*HOSTFILES), "it reaches the other nodes itself"),
+            (reached, f"{' '.join(reached)} starts it, which does not pass on the job's variables"),
             (is_elsewhere, "how it is started on the nodes is not in this script"),
             (launches.HETJOB.search(self.source), "in a heterogeneous job it may be for one component"),
             (is_conditional, "it starts in a condition"),
@@ -307,7 +310,8 @@ class _Rewrite:
         names = [word.text.partition("=")[0] for word in words if not self._is_left_out(word)]
         kept = [name for name in names if name not in _ADDRESSES | _RANKS]
         around = [name for name in launch.chain if name not in STEPS | SHELLS]
-        options = [arg.text for arg in launch.step[1:] if launch.chain[0] == "srun" and arg.text.startswith("-")]
+        by = {"srun", *launches.MPI}
+        options = [arg.text for arg in launch.step[1:] if launch.chain[0] in by and arg.text.startswith("-")]
         odd = [option for option in options if not _PER_HOST.fullmatch(option)]
         times = _times(loop, text)
         reasons = (
@@ -320,7 +324,7 @@ class _Rewrite:
             (kept, f"the loop sets {' '.join(kept)}"),
             (around, f"{' '.join(around)} stands before it"),
             (any(one.outputs for one in commands), "its output goes to a file"),
-            (odd, f"the loop gives {' '.join(odd)} to srun"),
+            (odd, f"the loop gives {' '.join(odd)} to {launch.chain[0]}"),
         )
         return next((reason for is_so, reason in reasons if is_so), "")
 
@@ -575,16 +579,17 @@ def _restarts(launch: Launch) -> bool:
 def _times(loop: Command, text: str) -> int | None:
     """Return how often a loop runs, None if that depends on variables."""
     if counting := _COUNTING.search(text):
-        return int(counting[3]) - int(counting[1]) + bool(counting[2])
+        return len(range(int(counting[1]), int(counting[3]) + bool(counting[2]), int(counting[4] or 1) or 1))
     words = [word.text for word in loop.words[3:]]
     if len(words) == 1 and _RANGE.fullmatch(words[0]):
-        numbers = [int(number) for number in re.findall(r"\d+", words[0])]
-        if "{" in words[0]:  # {FIRST..LAST..STEP}
+        numbers = [int(number) for number in re.findall(r"-?\d+", words[0])]
+        if "{" in words[0]:  # {FIRST..LAST..STEP}, whose sign does not count
             first, last, step = [*numbers, 1][:3]
+            step = (abs(step) or 1) * (1 if first <= last else -1)
         else:  # seq FIRST STEP LAST
             *before, last = numbers
             first, step = [*before, 1, 1][:2]
-        return len(range(first, last + 1, step or 1))
+        return max(0, (last - first) // (step or 1) + 1)
     return None if not words or re.search(r"[$`]", " ".join(words)) else len(words)
 
 

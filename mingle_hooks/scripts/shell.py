@@ -247,6 +247,8 @@ class _Reader:
         if self.part.start >= 0:  # words, or redirections alone, as those after `done`
             self.part.frames, self.part.after = self.frames, operator
             self.commands.append(self.part)
+        elif operator == "\n":  # an empty line: `||` and `;;` count on the next
+            return
         self.part = Command(operator)
         if operator != "\n":
             self.function = ""
@@ -263,9 +265,16 @@ class _Reader:
             end = self._enclosed(at + 2, _ARITHMETIC, ")", opened=2)
             self._take(self.source.part(at, end))
             return end
-        if not part.words:
+        if not part.words and not self._is_pattern():
             self._push("subshell", self.source.at[at])
         return at + 1
+
+    def _is_pattern(self) -> bool:
+        """Return whether a pattern of `case` comes next."""
+        if not self.frames or self.frames[-1].kind != "case":
+            return False
+        is_first = [(self.frames[-1].start, "\n")] == [(one.start, one.after) for one in self.commands[-1:]]
+        return is_first or self.part.before in (";;", ";&", ";;&")
 
     def _redirect(self, found: re.Match[str]) -> int:
         part = self.part

@@ -28,6 +28,7 @@ def started(launch: Launch) -> str:
         ("#PBS -l select=2:ncpus=4:mpiprocs=3+4:mpiprocs=5+ncpus=1:mpiprocs=2+mpiprocs=1", (8, 29, "pbs")),
         ("#PBS -l select=1\n#PBS -l select=9:mpiprocs=2", (1, 18, "pbs")), ("#BSUB -nnodes 3 -N 4", (3, None, "lsf")),
         ("#PBS -l walltime=1,nodes=3:ppn=8 -N 9", (3, None, "pbs")), ("#PBS -lnodes=3:ppn=8", (3, None, "pbs")),
+        ("#SBATCH -N2 --ntasks-per-n=4", (2, 8, "slurm")),
         ("srun -N9 x", (0, None, "")), ("#SBATCH -n2", (0, 2, "slurm")), ("#SBATCH -n 1", (1, 1, "slurm")),
     ],
 )  # fmt: skip
@@ -56,12 +57,22 @@ def test_a_submission_requests_what_its_words_and_directives_do() -> None:
         # One host or all of them; what is srun's own, and what is a program of the user's.
         ("srun -N1 -n1 torchrun x.py", "host torchrun <- srun: torchrun | x.py [srun -N1 -n1]"),
         ("pbsdsh -v -n 1 torchrun x.py", "host torchrun <- pbsdsh: torchrun | x.py [pbsdsh -v -n 1]"),
+        ("pbsdsh -n1 torchrun x.py", "host torchrun <- pbsdsh: torchrun | x.py [pbsdsh -n1]"),
+        ("mpirun -np 1 torchrun x.py", "host torchrun <- mpirun: torchrun | x.py [mpirun -np 1]"),
+        ("mpiexec -n1 torchrun x.py", "host torchrun <- mpiexec: torchrun | x.py [mpiexec -n1]"),
+        ("mpirun -n2 -N 1 torchrun x.py", "step torchrun <- mpirun: torchrun | x.py [mpirun -n2 -N 1]"),
+        # argparse takes the beginning of an option's name; those of the training script are its own.
+        ("srun torchrun --nnod=2 --master_p 1 --m x.py --max 5 --stand",
+         "step torchrun <- srun: torchrun | --nnodes=2 --master-port 1 --m x.py --max 5 --stand [srun]"),
+        ("srun ray start --addr=a", "step ray start <- srun: ray start | --addr=a [srun]"),
         ("/bin/blaunch -z 'a b' torchrun x.py", "host torchrun <- blaunch: torchrun | x.py [/bin/blaunch -z 'a b']"),
         ("srun --job-name torchrun -J python3 -x $H $D torchrun x.py",
          "step torchrun <- srun: torchrun | x.py [srun --job-name torchrun -J python3 -x $H $D]"),
         ("srun -w h ./a b torchrun x.py", ""), ("srun --export=ALL,A= torchrun x.py", ""),
         # Texts that a shell reads.
         ("ssh h <<E\ntorchrun x.py\nE", "host torchrun <- ssh: torchrun | x.py [ssh h]"),
+        ("pdsh -R ssh -w $L 'cd a; torchrun x.py'",
+         "step torchrun <- pdsh: torchrun | x.py [pdsh -R ssh -w $L 'cd a; torchrun x.py']"),
         ("bash <<E\ntorchrun x.py\nE", "batch torchrun <- bash: torchrun | x.py [bash]"),
         ("srun bash <<E\ntorchrun \\$X x.py\nE", "step torchrun <- srun: torchrun | $X x.py [srun bash]"),
         ("tee <<E\ntorchrun x.py\nE", ""), ("f() { torchrun x.py; }\n", ""),
@@ -114,15 +125,15 @@ def test_a_long_value_is_not_read_at_each_of_many_uses(use: str, value: str, mon
 
 def test_options_of_a_launch_are_found_by_their_names() -> None:
     """With - or _, joined or apart; and each word where the script has it."""
-    script = "C=--c\ntorchrun --a_b=1 $C 2 $D --standalone x.py --last"
+    script = "C=--x\ntorchrun --a_b=1 $C 2 $D --standalone x.py --last"
     (found,) = read_jobs(script)[0].launches
-    options = [found.option(*names) for names in (("--a-b",), ("--no", "--c"), ("--last",), ("--none",))]
+    options = [found.option(*names) for names in (("--a-b",), ("--no", "--x"), ("--last",), ("--none",))]
     assert [one and one.text for one in options] == ["1", "2", "--last", None]
-    assert (found.has("--c"), found.has("--d")) == (True, False)
-    assert (found.has_value("--c", "2"), found.has_value("--c", "3")) == (True, False)
+    assert (found.has("--x"), found.has("--y")) == (True, False)
+    assert (found.has_value("--x", "2"), found.has_value("--x", "3")) == (True, False)
     assert (found.script, found.is_open, found.standalone == found.args[4], found.is_mingle) == (5, True, True, False)
     places = [script[place.start : place.end] for place in (found.at, found.args[1].use, found.args[1].word)]
-    assert places == ["torchrun", "$C", "--c"]
+    assert places == ["torchrun", "$C", "--x"]
 
 
 def test_a_job_knows_its_variables_steps_and_conditions() -> None:

@@ -25,6 +25,7 @@ TRAPS = {
         "srun bash -c '\n§  export MASTER_PORT=29500\n  python x.py\n'", "MASTER_PORT=${MASTER_PORT:-29500}",
         "cat >x.sh <<EOF\n§export MASTER_PORT=29500\nEOF\nsrun bash x.sh",
         "H=$(x)\n§srun torchrun --rdzv-endpoint=$H x.py", "sbatch --wrap='srun torchrun --master_port=23456 x.py'",
+        "pdsh -w $L 'cd $PWD && torchrun --master_port=23456 --master_addr=$H x.py'",
         'P=6379\nip_head="$h:$P"\nsrun x\n§RAY_ADDRESS=$h:6379', "§: ${MASTER_PORT:=29500}\nsrun run.sh $MASTER_PORT",
     ],
     "hostname-i": ["A=$(hostname --ip-address)"],
@@ -65,6 +66,8 @@ TRAPS = {
     "loop": [
         "for h in a b; do\n§srun -w $h -N1 -n1 run.sh &\ndone",
         "f() { ssh $1 torchrun x.py & }\n§for h in a b; do f $h; done",
+        "MASTER_ADDR=$(x)\nfor h in a b; do\n§srun -N1 -n1 python x.py &\ndone",
+        *[f"for h in a b; do\n§{step} run.sh &\ndone" for step in ("srun -w$h -n1", "srun -r $h", "pbsdsh -n$h")],
     ],
 }  # fmt: skip
 
@@ -215,6 +218,11 @@ def test_the_script_or_the_command_line_shows_several_nodes(script: str, nodes: 
         "accelerate launch --deepspeed_hostfile hosts x.py",
         "srun torchrun --rdzv-endpoint=$H:0 x.py", "srun torchrun --master_addr=$H --master_port 0 x.py",
         *[f"srun bash -c 'torchrun {alone} x.py --seed $SLURM_PROCID'" for alone in ("--standalone", "--nnodes 1")],
+        "mpirun -np 2 -N 1 torchrun --nnodes=2 --rdzv-endpoint=$H:$P x.py", "mpirun -np 1 torchrun x.py",
+        "srun accelerate launch --machine_r=0 --main_process_i=$H --main_process_po=$P x.py",
+        "for i in 1 2 3; do srun -N1 -n1 python x.py --seed $i & done; wait",
+        "for i in 1 2 3; do srun -N1 -n1 torchrun --standalone x.py --seed $i & done; wait",
+        *[f"for i in 1 2 3; do srun {step} ./x $i & done; wait" for step in ("-N1 -n1 --exclusive", "-n1", "-n 8")],
     ],
 )  # fmt: skip
 def test_what_is_right_is_left_alone(line: str) -> None:
