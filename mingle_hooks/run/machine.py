@@ -651,10 +651,14 @@ class Machine:
         return self.stall.due if self.phase == "running" and self.stopping.request is None else NEVER
 
     def _deliver(self, now: float) -> None:
+        request = self.stopping.request
         for one in self._deliveries.ready(now):
+            # Few programs catch HUP, as of a terminal that was closed: without TERM they would not learn of the end.
+            is_hangup = one.number == attempt.HUP and request is not None and request.number == attempt.HUP
+            number = attempt.TERM if is_hangup else one.number
             for place in self.roster.busy() if self.phase == "running" else ():
                 if place not in one.reached and place not in self.roster.ended:
-                    self._actions.append(Send(place, messages.Signal(one.id, one.number)))
+                    self._actions.append(Send(place, messages.Signal(one.id, number)))
 
     # What the caller is to do.
 

@@ -197,7 +197,9 @@ def _counts(options: Options, hosts: int) -> tuple[int, int]:
     there = max(hosts - spares, 0)
     high = _whole(most if colon else least, "--nodes", 1, MOST_NODES) if text else there
     low = _whole(least, "--nodes", 1, MOST_NODES) if text else there
-    if not 1 <= low <= high or low > there:
+    if high < low:
+        raise UsageError("--nodes A:B with B at least A", text, f"--nodes {high}:{low}")
+    if not 1 <= low <= there:
         seen = f"{hosts} of them" + (f", {spares} of these spares" if spares else "")
         wanted = f"{low} hosts that train" if low else "a host that trains"
         raise UsageError(wanted, seen, "a smaller --nodes or --spares, or more hosts")

@@ -338,6 +338,8 @@ def test_ctrl_c_reaches_each_place_once_a_second_ends_and_a_third_leaves_at_once
 def test_a_request_to_stop_gives_the_status_after_the_grace(number: int, status: int) -> None:
     run = started(grace_s=10, restarts=5)
     run.take(Noticed(number))
+    # Programs that catch no HUP, as most do, get TERM: else they would be killed after the grace without a word.
+    assert {action.message.signal for action in run.sent(Signal)} == {TERM if number == HUP else number}
     run.take(*over([0], status=1), after_s=3)
     assert not run.sent(End)
     run.until(End, most_s=7)

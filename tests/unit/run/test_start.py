@@ -42,7 +42,7 @@ ONE = "a run on all 4 hosts; saw 1 \\(--nodes\\); try no --nodes, --spares 3"
         ("1", None, 4, ONE),
         ("5", None, 4, "5 hosts that train; saw 4 of them; try a smaller"),
         ("4", "1", 4, "4 hosts that train; saw 4 of them, 1 of these spares"),
-        ("3:2", None, 4, "3 hosts that train"),
+        ("3:2", None, 4, "--nodes A:B with B at least A; saw 3:2; try --nodes 2:3"),
         (None, "4", 4, "a host that trains"),
         ("0", None, 4, "--nodes"),
         ("2:0", None, 4, "--nodes"),
