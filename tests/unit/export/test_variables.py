@@ -344,10 +344,13 @@ def test_a_failure_ends_a_script_or_only_sets_the_status(command: list[str], uns
 @pytest.mark.parametrize("command", POSIX, ids=lambda c: c[0])
 @pytest.mark.parametrize("errexit", ["", "set -e;"])
 def test_a_readonly_variable_fails_loudly_with_no_half_world(command: list[str], errexit: str, tmp_path: Path) -> None:
-    """Either the shell ends, or eval fails and nothing at all is exported."""
-    text = shells.success("sh", {"A": "1", "B": "2", "C": "3"}, ["OLD"])
-    script = f'{errexit} readonly B=mine; eval "$(cat text)" || exit 5; echo on'
-    done = run(command, script, text, tmp_path)
+    """It ends a script, which would train alone; else eval fails or the shell ends. Nothing at all is exported."""
+    world, left = {"A": "1", "B": "2", "C": "3"}, ["OLD"]
+    for text in (shells.success("sh", world, left), shells.failure("sh", 76, ["B"])):
+        done = run(command, f'{errexit} readonly B=mine; eval "$(cat text)"; echo trained alone', text, tmp_path)
+        assert (done.returncode != 0, done.stdout, done.stderr != b"") == (True, b"", True)
+    text = shells.success("sh", world, left, ends=False)
+    done = run(command, f'{errexit} readonly B=mine; eval "$(cat text)" || exit 5; echo on', text, tmp_path)
     assert (done.returncode != 0, done.stdout, done.stderr != b"") == (True, b"", True)
     script = 'readonly B=mine; eval "$(cat text)"; echo "$? ${A-gone} $B ${C-gone}"'
     assert run(command, script, text, tmp_path).stdout in (b"", b"1 gone mine gone\n")
