@@ -314,9 +314,9 @@ def _csh(variables: Mapping[str, str], unset: Sequence[str], **_ends: bool) -> s
 def _csh_failure(code: int, unset: Sequence[str], *, ends: bool) -> str:
     """Return statements of which the last sets $status; csh cannot exit a subshell.
 
-    With `ends` the one before it ends a shell without a prompt.
+    With `ends` a shell without a prompt becomes a program that fails: in a sourced script `exit` would only end that.
     """
-    ending = f"if ( ! $?prompt ) exit {code};\n" if ends else ""
+    ending = f"if ( ! $?prompt ) exec sh -c 'exit {code}';\n" if ends else ""
     return f"{_csh({}, unset)}{ending}sh -c 'exit {code}';\n"
 
 

@@ -328,8 +328,10 @@ def language_of(command: list[str]) -> tuple[str, str, str]:
 def test_a_failure_ends_a_script_or_only_sets_the_status(command: list[str], unset: list[str], tmp_path: Path) -> None:
     """What follows would train alone; what was left is gone. A person's session stays open, with the status."""
     shell, way, status = language_of(command)
-    done = run(command, f"{way}; echo went on", shells.failure(shell, 76, unset), tmp_path)
-    assert (done.returncode, done.stdout, done.stderr) == (76, b"", b"")
+    (tmp_path / "setup").write_text(f"{way}\n")
+    for line in (way, f"{'.' if shell == 'sh' else 'source'} ./setup"):
+        done = run(command, f"{line}; echo went on", shells.failure(shell, 76, unset), tmp_path)
+        assert (done.returncode, done.stdout, done.stderr) == (76, b"", b""), line
     text = shells.failure(shell, 69, unset, ends=False)
     done = run(command, f"{way}; echo {status}; env", text, tmp_path, MASTER_ADDR="old")
     assert done.stdout.startswith(b"69\n")
