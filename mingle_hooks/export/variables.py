@@ -340,9 +340,13 @@ def _quote_fish(value: str) -> str:
 
 
 def _fish(variables: Mapping[str, str], unset: Sequence[str], **_ends: bool) -> str:
-    """Return one statement a line, in the global scope: a universal variable would outlive the session."""
+    """Return one statement a line, in the global scope: a universal variable would outlive the session.
+
+    A function's own variable, which would hide it, goes first.
+    """
+    names = " ".join(variables)
     lines = [f"set -gx {name} {_quote_fish(value)};\n" for name, value in variables.items()]
-    return "".join([_erase(unset), *lines, "true;\n"])
+    return "".join([_erase(unset), f"set -el {names};\n" if names else "", *lines, "true;\n"])
 
 
 def _fish_failure(code: int, unset: Sequence[str], *, ends: bool) -> str:

@@ -366,6 +366,13 @@ def test_a_variable_with_an_integer_attribute_is_not_computed(command: list[str]
     assert_arrived(run(command, script, shells.success("sh", {"A": value}), tmp_path), tmp_path, {"A": value})
 
 
+def test_a_variable_of_a_fish_function_hides_no_world(tmp_path: Path) -> None:
+    """In a function, plain `set -x` makes one of its own; the commands there got that, and the world's others."""
+    text = shells.success("fish", {"A": "1", "B": "2", "C": "3"})
+    done = run(FISH, "function train; set -x B own; cat text | source; env -0 >seen; end; train", text, tmp_path)
+    assert_arrived(done, tmp_path, {"A": "1", "B": "2", "C": "3"})
+
+
 def test_nothing_to_export_prints_nothing() -> None:
     """A bare `export` would list the environment."""
     assert (shells.success("sh", {}), shells.success("sh", {}, ["OLD"])) == (":;\n", "unset OLD;\n")
