@@ -131,7 +131,8 @@ def print_variables(options: Mapping[str, object], flags: Flags) -> None:
         if flags.explain:
             _print_explanation(spec, view, found, notes)
         values = {variable.name: variable.value for variable in found}
-        write_stdout(variables.success(spec.settings.shell, values, variables.stale(os.environ, values)))
+        stale, ends = variables.stale(os.environ, values), spec.settings.on_failure != "status"
+        write_stdout(variables.success(spec.settings.shell, values, stale, ends=ends))
 
 
 def execute(command: tuple[str, ...], options: Mapping[str, object], flags: Flags) -> int:

@@ -264,7 +264,7 @@ class Shell(NamedTuple):
     would go on and train alone: see check_reader().
     """
 
-    success: Callable[[Mapping[str, str], Sequence[str]], str]
+    success: Callable[..., str]
     failure: Callable[..., str] = lambda *_, **_ends: ""
     programs: tuple[str, ...] = ()
     line: str = ""
@@ -272,9 +272,10 @@ class Shell(NamedTuple):
 
 # dash, bash, ash, mksh, ksh93 and zsh: `eval "$(mingle env)"`.
 #
-# `unset` comes first, joined by `&&`, because of `readonly MASTER_ADDR` in the user's shell: dash and ash then end the
-# script, and bash, mksh, ksh93 and zsh export nothing and return 1, so no shell has a partial world. It also removes
-# attributes such as `typeset -i`, with which an assignment would be evaluated as arithmetic.
+# `unset` comes first, joined by `&&`, because of `readonly MASTER_ADDR` in the user's shell: it fails, so no shell has
+# a partial world, and what follows `||` ends the script, as dash and ash do by themselves. It has an `eval` of its own,
+# as zsh skips the rest of an eval with such an error. It also removes attributes such as `typeset -i`, with which an
+# assignment would be evaluated as arithmetic.
 
 
 def quote(value: str) -> str:
@@ -282,13 +283,13 @@ def quote(value: str) -> str:
     return "'" + value.replace("'", "'\\''") + "'"
 
 
-def _sh(variables: Mapping[str, str], unset: Sequence[str]) -> str:
+def _sh(variables: Mapping[str, str], unset: Sequence[str], *, ends: bool) -> str:
     """Return one `unset`, followed by one `export` a line, with their whole effect or none."""
     names = " ".join([*unset, *variables])
     exports = "".join(f"export {name}={quote(value)};\n" for name, value in variables.items())
-    if not names:
-        return ":;\n"
-    return f"unset {names} && {{\n{exports}}};\n" if exports else f"unset {names};\n"
+    if not exports:
+        return f"unset {names};\n" if names else ":;\n"
+    return f"eval unset {names} && {{\n{exports}}} || {_sh_failure(1, (), ends=ends)}"
 
 
 def _sh_failure(code: int, unset: Sequence[str], *, ends: bool) -> str:
@@ -297,7 +298,7 @@ def _sh_failure(code: int, unset: Sequence[str], *, ends: bool) -> str:
     With `ends` it ends a shell that is not interactive.
     """
     fails = f"case $- in *i*) (exit {code});; *) exit {code};; esac" if ends else f"(exit {code})"
-    return (f"unset {' '.join(unset)}; " if unset else "") + f"{fails};\n"
+    return (f"eval unset {' '.join(unset)}; " if unset else "") + f"{fails};\n"
 
 
 # tcsh and csh: ``eval "`mingle env --shell csh`"``.
@@ -305,7 +306,7 @@ def _sh_failure(code: int, unset: Sequence[str], *, ends: bool) -> str:
 LONGEST_CSH_LINE_BYTES = 4_000
 
 
-def _csh(variables: Mapping[str, str], unset: Sequence[str]) -> str:
+def _csh(variables: Mapping[str, str], unset: Sequence[str], **_ends: bool) -> str:
     """Return one statement a line; a newline or more than about 4,000 bytes in a value raise UsageError."""
     return "".join([*(f"unsetenv {name};\n" for name in unset), *(_setenv(*row) for row in variables.items())])
 
@@ -313,9 +314,9 @@ def _csh(variables: Mapping[str, str], unset: Sequence[str]) -> str:
 def _csh_failure(code: int, unset: Sequence[str], *, ends: bool) -> str:
     """Return statements of which the last sets $status; csh cannot exit a subshell.
 
-    With `ends` the one before it ends a shell without a prompt.
+    With `ends` a shell without a prompt becomes a program that fails: in a sourced script `exit` would only end that.
     """
-    ending = f"if ( ! $?prompt ) exit {code};\n" if ends else ""
+    ending = f"if ( ! $?prompt ) exec sh -c 'exit {code}';\n" if ends else ""
     return f"{_csh({}, unset)}{ending}sh -c 'exit {code}';\n"
 
 
@@ -338,10 +339,14 @@ def _quote_fish(value: str) -> str:
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def _fish(variables: Mapping[str, str], unset: Sequence[str]) -> str:
-    """Return one statement a line, in the global scope: a universal variable would outlive the session."""
+def _fish(variables: Mapping[str, str], unset: Sequence[str], **_ends: bool) -> str:
+    """Return one statement a line, in the global scope: a universal variable would outlive the session.
+
+    A function's own variable, which would hide it, goes first.
+    """
+    names = " ".join(variables)
     lines = [f"set -gx {name} {_quote_fish(value)};\n" for name, value in variables.items()]
-    return "".join([_erase(unset), *lines, "true;\n"])
+    return "".join([_erase(unset), f"set -el {names};\n" if names else "", *lines, "true;\n"])
 
 
 def _fish_failure(code: int, unset: Sequence[str], *, ends: bool) -> str:
@@ -358,7 +363,7 @@ def _erase(names: Sequence[str]) -> str:
 
 
 # One JSON object of strings, for programs; null means to unset the variable.
-def _json(variables: Mapping[str, str], unset: Sequence[str]) -> str:
+def _json(variables: Mapping[str, str], unset: Sequence[str], **_ends: bool) -> str:
     """Return one line of pure ASCII."""
     return json.dumps({**dict.fromkeys(unset), **variables}) + "\n"
 
@@ -371,7 +376,7 @@ def _json(variables: Mapping[str, str], unset: Sequence[str]) -> str:
 _DISPUTED = re.compile(r"""^["'`\s]|[#$\\]|\s$""")
 
 
-def _dotenv(variables: Mapping[str, str], unset: Sequence[str]) -> str:
+def _dotenv(variables: Mapping[str, str], unset: Sequence[str], **_ends: bool) -> str:
     """Return the lines. Raises UsageError for a value that readers would parse differently."""
     for name, value in variables.items():
         if _DISPUTED.search(value) or not value.isprintable():
@@ -380,7 +385,7 @@ def _dotenv(variables: Mapping[str, str], unset: Sequence[str]) -> str:
 
 
 # Lines that slurmstepd takes from a TaskProlog's stdout (src/slurmd/slurmstepd/task.c).
-def _taskprolog(variables: Mapping[str, str], unset: Sequence[str]) -> str:
+def _taskprolog(variables: Mapping[str, str], unset: Sequence[str], **_ends: bool) -> str:
     """Return raw lines: a quote would become part of the value; a newline raises UsageError."""
     for name, value in variables.items():
         if "\n" in value:
@@ -406,15 +411,16 @@ SHELLS = {
 LONGEST_STRING_BYTES = 131_072
 
 
-def success(shell: str, variables: Mapping[str, str], unset: Sequence[str] = ()) -> str:
+def success(shell: str, variables: Mapping[str, str], unset: Sequence[str] = (), *, ends: bool = True) -> str:
     """Return the text that exports all `variables` and unsets the names in `unset`.
 
+    With `ends` it ends a shell that is not interactive where one of them is readonly.
     Raises UsageError for a value that this shell or the kernel cannot represent.
     Write it as `os.fsencode(text)`: a value may hold bytes of the environment that are not UTF-8.
     """
     unset = [name for name in unset if name not in variables]
     check({**dict.fromkeys(unset, ""), **variables})
-    return shell_named(shell).success(variables, unset)
+    return shell_named(shell).success(variables, unset, ends=ends)
 
 
 def failure(shell: str, code: int, unset: Sequence[str] = (), *, ends: bool = True) -> str:

@@ -73,7 +73,7 @@ class Outcome:
             lines.append(f"{its.job} {its.name} began at {its.began_s:.2f} s, ended at {its.ended_s}: {its.status}")
             lines += [f"    {line}" for line in its.stderr.splitlines()]
         lines += [
-            f"eval {text!r}" for text in self.evaluated if not text.startswith("unset MASTER_ADDR MASTER_PORT NODE")
+            f"eval {text!r}" for text in self.evaluated if not text.startswith("eval unset MASTER_ADDR MASTER_PORT")
         ]
         lines += [f"left: {line}" for line in self.left]
         return "\n".join([*lines, f"{self.over_s:6.2f} s: all over", *self.log.splitlines()])

@@ -25,9 +25,9 @@ SEEN_S = 1.0
 NAMES_CAUSE = re.compile(r"mingle( run)?: .*(expected .*; saw .*; try |node\d|ended|ending)")
 # What a shell gets to eval from a mingle that failed, and from one that was killed, perhaps after it had written.
 FAILURE = re.compile(
-    r"unset [\w ]+; case \$- in \*i\*\) \(exit (\d+)\);; \*\) exit \1;; esac;\nexit (\1|137)\n|exit \d+\n"
+    r"eval unset [\w ]+; case \$- in \*i\*\) \(exit (\d+)\);; \*\) exit \1;; esac;\nexit (\1|137)\n|exit \d+\n"
 )
-WORLD = re.compile(r"unset [\w ]+ && \{\n(export \w+='[^']*';\n)+\};\n(exit 137\n)?")
+WORLD = re.compile(r"eval unset [\w ]+ && \{\n(export \w+='[^']*';\n)+\} \|\| case .+ esac;\n(exit 137\n)?")
 
 
 def violations(schedule: Schedule, outcome: Outcome) -> list[str]:

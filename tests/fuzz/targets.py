@@ -317,18 +317,18 @@ def exports(data: bytes) -> None:
 
 
 def _sh(text: str) -> tuple[list[str], Mapping[str, str]]:
-    """Read `unset A B && { export A='…'; … };`: the names that are removed, and the variables."""
+    """Read `eval unset A B && { export A='…'; … } || …`: the names that are removed, and the variables."""
     words = shlex.split(text)
-    assert words[0] == "unset"
     if "&&" not in words:
+        assert words[0] == "unset"
         return [word.rstrip(";") for word in words[1:]], {}
-    at = words.index("&&")
-    assert (words[at + 1], words[-1]) == ("{", "};")
-    rest = words[at + 2 : -1]
+    at, end = words.index("&&"), words.index("||")
+    assert (*words[:2], words[at + 1], words[end - 1]) == ("eval", "unset", "{", "}")
+    rest = words[at + 2 : end - 1]
     assert rest[::2] == ["export"] * (len(rest) // 2)
     pairs = [word.partition("=") for word in rest[1::2]]
     assert all(value.endswith(";") for *_, value in pairs)
-    return words[1:at], {name: value[:-1] for name, _, value in pairs}
+    return words[2:at], {name: value[:-1] for name, _, value in pairs}
 
 
 def _fish(text: str) -> dict[str, str]:

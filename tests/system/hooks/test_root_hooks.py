@@ -79,6 +79,20 @@ def test_a_prolog_that_runs_twice_keeps_what_is_there(host: Host, start: dict[st
     assert kept() is bool(start)
 
 
+@pytest.mark.parametrize("parts", [("", ""), ("7", "8")], ids=["twice", "parts of a heterogeneous job"])
+def test_prologs_of_one_job_at_once_make_one_directory(host: Host, parts: tuple[str, str]) -> None:
+    """Seen: each dropped what the other had made, and the job had neither directory nor key."""
+    place, argv = host.outside("/run/mingle/7"), ["env", "-i", *map("=".join, JOB.items())]
+    for _ in range(8):
+        both = [[f"SLURM_JOB_ID={part}", "SLURM_HET_JOB_ID=7"] if part else [] for part in parts]
+        running = [host.popen([*argv, *more, "/etc/mingle/hooks/slurm/prolog"], cwd="/") for more in both]
+        assert [(*each.communicate(timeout=60), each.returncode) for each in running] == [("", "", 0)] * 2
+        assert (place / "key").read_text() == key_of("7") + "\n"
+        assert Path(f"/proc/{host.pid}/mountinfo").read_text().count(" /run/mingle/7 ") == 1
+        run_hook(host, "slurm/epilog")
+        assert list(place.parent.iterdir()) == []
+
+
 BAD_IDS = [
     "", "0x7", "07", "-7", "..", "7/../../etc", "$(touch /run/owned)", "7;touch /run/owned", "7 8", "7\n8", "9" * 11,
 ]  # fmt: skip

@@ -57,7 +57,8 @@ def test_the_documented_form_goes_on_only_where_there_is_a_world(shell: str, tmp
 
 
 # The ends of texts that fail.
-IN_CSH, IN_SH, STATUS = r"if \( ! \$\?prompt \) exit 64;\nsh -c 'exit 64';", r"\*\) exit 64;; esac;", r"; \(exit 64\);"
+IN_CSH = r"if \( ! \$\?prompt \) exec sh -c 'exit 64';\nsh -c 'exit 64';"
+IN_SH, STATUS = r"\*\) exit 64;; esac;", r"; \(exit 64\);"
 
 
 @pytest.mark.parametrize(

@@ -328,8 +328,10 @@ def language_of(command: list[str]) -> tuple[str, str, str]:
 def test_a_failure_ends_a_script_or_only_sets_the_status(command: list[str], unset: list[str], tmp_path: Path) -> None:
     """What follows would train alone; what was left is gone. A person's session stays open, with the status."""
     shell, way, status = language_of(command)
-    done = run(command, f"{way}; echo went on", shells.failure(shell, 76, unset), tmp_path)
-    assert (done.returncode, done.stdout, done.stderr) == (76, b"", b"")
+    (tmp_path / "setup").write_text(f"{way}\n")
+    for line in (way, f"{'.' if shell == 'sh' else 'source'} ./setup"):
+        done = run(command, f"{line}; echo went on", shells.failure(shell, 76, unset), tmp_path)
+        assert (done.returncode, done.stdout, done.stderr) == (76, b"", b""), line
     text = shells.failure(shell, 69, unset, ends=False)
     done = run(command, f"{way}; echo {status}; env", text, tmp_path, MASTER_ADDR="old")
     assert done.stdout.startswith(b"69\n")
@@ -344,10 +346,13 @@ def test_a_failure_ends_a_script_or_only_sets_the_status(command: list[str], uns
 @pytest.mark.parametrize("command", POSIX, ids=lambda c: c[0])
 @pytest.mark.parametrize("errexit", ["", "set -e;"])
 def test_a_readonly_variable_fails_loudly_with_no_half_world(command: list[str], errexit: str, tmp_path: Path) -> None:
-    """Either the shell ends, or eval fails and nothing at all is exported."""
-    text = shells.success("sh", {"A": "1", "B": "2", "C": "3"}, ["OLD"])
-    script = f'{errexit} readonly B=mine; eval "$(cat text)" || exit 5; echo on'
-    done = run(command, script, text, tmp_path)
+    """It ends a script, which would train alone; else eval fails or the shell ends. Nothing at all is exported."""
+    world, left = {"A": "1", "B": "2", "C": "3"}, ["OLD"]
+    for text in (shells.success("sh", world, left), shells.failure("sh", 76, ["B"])):
+        done = run(command, f'{errexit} readonly B=mine; eval "$(cat text)"; echo trained alone', text, tmp_path)
+        assert (done.returncode != 0, done.stdout, done.stderr != b"") == (True, b"", True)
+    text = shells.success("sh", world, left, ends=False)
+    done = run(command, f'{errexit} readonly B=mine; eval "$(cat text)" || exit 5; echo on', text, tmp_path)
     assert (done.returncode != 0, done.stdout, done.stderr != b"") == (True, b"", True)
     script = 'readonly B=mine; eval "$(cat text)"; echo "$? ${A-gone} $B ${C-gone}"'
     assert run(command, script, text, tmp_path).stdout in (b"", b"1 gone mine gone\n")
@@ -359,6 +364,13 @@ def test_a_variable_with_an_integer_attribute_is_not_computed(command: list[str]
     value = "a[$(touch pwned)0]"
     script = 'typeset -i A=1; eval "$(cat text)"; env -0 >seen'
     assert_arrived(run(command, script, shells.success("sh", {"A": value}), tmp_path), tmp_path, {"A": value})
+
+
+def test_a_variable_of_a_fish_function_hides_no_world(tmp_path: Path) -> None:
+    """In a function, plain `set -x` makes one of its own; the commands there got that, and the world's others."""
+    text = shells.success("fish", {"A": "1", "B": "2", "C": "3"})
+    done = run(FISH, "function train; set -x B own; cat text | source; env -0 >seen; end; train", text, tmp_path)
+    assert_arrived(done, tmp_path, {"A": "1", "B": "2", "C": "3"})
 
 
 def test_nothing_to_export_prints_nothing() -> None:
