@@ -15,7 +15,7 @@ from typing import NamedTuple, NoReturn, TextIO
 from mingle_hooks.errors import LONGEST, MingleError, NotExecutableError, NotFoundError, PlaceError, printable
 from mingle_hooks.export import frameworks, launchers, variables
 from mingle_hooks.export.variables import Variable
-from mingle_hooks.files import make_private, private_path, write_stderr, write_stdout
+from mingle_hooks.files import make_private, private_path, remove_private, write_stderr, write_stdout
 from mingle_hooks.job import along_path, member_spec, obstacle_to
 from mingle_hooks.joining import join
 from mingle_hooks.net.addresses import hostname
@@ -102,6 +102,8 @@ def _sentence(progress: Progress, waited_s: float) -> str:
     return f"{progress.inside}{of} {nodes} checked in after {waited_s:.0f} s; waiting for {progress.missing}"
 
 
+# The files of some thousand nodes.
+_TRIAL_BYTES = 1 << 16
 FORMED = "MINGLE_RUN_FORMED"  # the descriptor of the agent's pipe, to report that the world has formed
 
 
@@ -209,6 +211,7 @@ def _joined(
     """Return this member's view of the world, and for --explain the notes on how it formed. Raises UsageError."""
     if spec.nodes != 1 and not flags.no_wait and not spec.facts.is_batch:
         frameworks.check_leftovers(spec)
+        _check_files(spec, command)
     notes: list[str] = []
     printer = ProgressPrinter(sys.stderr, quiet=spec.settings.quiet, explain=notes.append if flags.explain else None)
     with printer as observer:
@@ -218,7 +221,8 @@ def _joined(
 def _exported(spec: MemberSpec, view: View) -> tuple[Variable, ...]:
     """Return the variables, and write the files whose paths they hold."""
     names = spec.settings.frameworks
-    return variables.variables(view, names, _write(variables.files(view, names), spec, view))
+    paths = _write(variables.files(view, names), _directory(spec, view.world.digest))
+    return variables.variables(view, names, paths)
 
 
 def _print_explanation(spec: MemberSpec, view: View, found: tuple[Variable, ...], notes: list[str]) -> None:
@@ -227,12 +231,30 @@ def _print_explanation(spec: MemberSpec, view: View, found: tuple[Variable, ...]
     write_stderr(variables.explain(hostname(), found, variables.explain_sources(spec, view), os.environ, notes))
 
 
-def _write(files: tuple[File, ...], spec: MemberSpec, view: View) -> dict[str, str]:
+def _check_files(spec: MemberSpec, command: tuple[str, ...]) -> None:
+    """Raise PlaceError if a framework's file cannot be written: after COMMIT the others would start without this node.
+
+    Of a launcher that reaches all nodes itself only rank 0's node needs one.
+    """
+    launcher = launchers.find(command)[0] if command else None
+    reaches_all = launcher is not None and launcher.starts == "job"
+    if not reaches_all and any(frameworks.framework(name).files for name in spec.settings.frameworks):
+        directory = _directory(spec, os.urandom(8).hex())
+        try:
+            _write((File("trial", "#" * _TRIAL_BYTES, ()),), directory)
+        finally:
+            remove_private(directory)
+
+
+def _directory(spec: MemberSpec, name: str) -> str:
+    name = f"world-{name}-{sha256(spec.node.encode()).hexdigest()[:8]}"
+    return private_path(spec.user_environ, spec.facts.job_id, name)
+
+
+def _write(files: tuple[File, ...], directory: str) -> dict[str, str]:
     """Write each file atomically into a private directory; return name -> path."""
     if not files:
         return {}
-    name = f"world-{view.world.digest}-{sha256(spec.node.encode()).hexdigest()[:8]}"
-    directory = private_path(spec.user_environ, spec.facts.job_id, name)
     make_private(directory)
     paths = {}
     for file in files:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
 import signal
@@ -47,7 +48,8 @@ def main() -> NoReturn:
     # Python sets closed streams to None.
     sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
     sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
-    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
+    # Without a buffer: what it would keep because nobody takes it makes Python exit with status 120.
+    sys.stderr = sys.stderr or io.TextIOWrapper(io.FileIO(2, "w", closefd=False), write_through=True)
     sys.exit(run(sys.argv[1:]))
 
 

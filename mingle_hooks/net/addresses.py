@@ -616,7 +616,7 @@ def keep(listener: socket.socket) -> None:
         raise limit(connect_error(wrong, listener.family, address)) or NetworkError(
             f"to reach this host's own {address[0]} port {address[1]}",
             str(wrong.strerror or wrong),
-            "a firewall rule that lets a host talk to itself",
+            "`ip link set lo up`, or a firewall rule that lets a host talk to itself",
         ) from None
 
 

@@ -642,7 +642,8 @@ class Search:
         short = self._loop.shortage
         lacks = [*self.faults(), *([short.seen] if short else [])]
         lacks = [lack for lack in lacks if lack not in error.seen]
-        seen = "; ".join([*self.one_way(), *([f"here {'; '.join(lacks)}"] if lacks else []), error.seen])
+        one_way = self.one_way() if isinstance(error, errors.MissingError) else []
+        seen = "; ".join([*one_way, *([f"here {'; '.join(lacks)}"] if lacks else []), error.seen])
         return type(error)(error.expected, seen, LIMITS[short.kind][1] if short else error.remedy)
 
     def one_way(self) -> list[str]:

@@ -1,5 +1,6 @@
 """What `mingle env` and `mingle exec` print and become."""
 
+import errno
 import json
 import os
 import re
@@ -161,6 +162,20 @@ def test_a_file_of_a_framework_is_there_when_its_variable_is(monkeypatch: pytest
     file.mkdir()
     with pytest.raises(PlaceError, match=f"a file for a framework; saw {file}: Is a directory; try another XDG_RUN"):
         became("true", options)
+
+
+def test_nobody_forms_a_world_with_a_node_that_cannot_write_a_file_of_its_framework(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It says so instead, and leaves nothing; for a launcher that reaches all nodes itself, only rank 0 writes one."""
+    join = meets(monkeypatch)
+    monkeypatch.setattr(os, "replace", mock.Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+    options = {**TWO, "frameworks": "deepspeed"}
+    for words in ("true", "deepspeed train.py"):
+        with pytest.raises(PlaceError, match=r"a file for a framework; saw .*: No space left on device; try "):
+            answer.execute(tuple(words.split()), options, Flags())
+    assert (join.called, list(tmp_path.iterdir())) == (False, [])
+    assert answer.execute(("mpirun", "true"), options, Flags()) == 0
 
 
 def test_members_that_run_a_command_as_one_meet_without_comparing_it(monkeypatch: pytest.MonkeyPatch) -> None:

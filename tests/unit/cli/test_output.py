@@ -14,12 +14,14 @@ import pytest
 from forked import Forked
 
 from mingle_hooks.cli import answer
-from mingle_hooks.errors import MingleError, PlaceError
+from mingle_hooks.errors import MingleError, NetworkError, PlaceError
 from mingle_hooks.rendezvous.member import Progress
 
 MINGLE = str(Path(sys.executable).with_name("mingle"))
 ONE = ("env", "--id", "job", "--nodes", "1")
 WRONG = ("env", "--id", "job", "--nodes", "none")
+# It says a word before it fails.
+LONELY = ("env", "--id", "job", "--nodes", "2", "--insecure", "--timeout", "1", "--iface", "none0")
 # Enough frameworks for more than one block of a file.
 MANY = (*ONE, "--for", "torchrun,jax,tensorflow,nccl,gloo,ucx,horovod,ray,xgboost")
 # Without a scheduler's or a user's variables.
@@ -57,6 +59,7 @@ def test_a_message_that_stderr_does_not_take_is_not_for_eval(errors: str) -> Non
     """Stdout holds the same as ever, and eval fails with the code."""
     assert run(WRONG, errors).stdout == run(WRONG).stdout != ""
     assert run(ONE, errors).returncode == 0
+    assert run(LONELY, errors).returncode == run(LONELY).returncode == NetworkError.exit_code
     explained = run((*ONE, "--explain"), errors)
     assert explained.returncode == 0
     assert "MASTER_ADDR=" in explained.stdout

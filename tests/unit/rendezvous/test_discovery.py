@@ -16,7 +16,7 @@ from unittest.mock import Mock
 import pytest
 from support.gathering import ATTEMPT, OTHER, SECRET, Clock, Room, context, relay, request, until
 
-from mingle_hooks.errors import NetworkError, PlaceError
+from mingle_hooks.errors import MissingError, NetworkError, PlaceError
 from mingle_hooks.rendezvous import discovery, wire
 from mingle_hooks.rendezvous.connection import CALL_S, Endpoint, Loop, is_local, resolve
 from mingle_hooks.rendezvous.discovery import BACKENDS, MOST_CALLS, Advertisement, Dialer, ProvenLeader, Search
@@ -565,6 +565,18 @@ def test_the_first_peer_with_another_key_is_reported_and_all_are_in_the_error(pa
         looking._mismatch(address, "", "key")
     assert notes == ["refused 10.0.0.8, which uses this id with another key"]
     assert looking.no_leader(9).expected == "the same key as 10.0.0.8, 10.0.0.9 has for this id"
+    looking.close()
+
+
+def test_multicast_that_goes_one_way_explains_who_is_missing_and_no_other_failure(
+    monkeypatch: pytest.MonkeyPatch, pair: Room
+) -> None:
+    """A member that hears of another reason, such as an old MASTER_ADDR, need not look at its network."""
+    monkeypatch.setattr(Search, "one_way", lambda _search: ["multicast from 10.0.0.2 arrives here"])
+    looking = search_in(pair.loop)
+    missing = looking.with_local_faults(MissingError("2 members", "1", ""))
+    assert missing.seen == "multicast from 10.0.0.2 arrives here; 1"
+    assert looking.with_local_faults(NetworkError("an address", "MASTER_ADDR=a", "")).seen == "MASTER_ADDR=a"
     looking.close()
 
 
