@@ -438,7 +438,7 @@ def is_bad(*ends: str | int) -> bool:
 @pytest.mark.parametrize(
     ("find", "count"),
     [
-        (lambda: find_lossy({way: (10, 7 if is_bad(*way) else 10) for way in all_ways(1024)}), 150),
+        (lambda: find_lossy({way: (10, 7 if is_bad(*way) else 10) for way in all_ways(1024)}), 100),
         (lambda: find_causes([way for way in all_ways(4096) if is_bad(*way)], all_ways(4096)), 1024),
         (lambda: slow_hosts(Report(
             tuple(Host(f"{number}") for number in range(8192)),
