@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from heapq import heapify, heappop, heappush
 from math import exp, lgamma
 from typing import Literal, NamedTuple
 
@@ -54,17 +55,20 @@ def find_causes(bad: Iterable[Way], tested: Collection[Way]) -> tuple[Cause, ...
         return bad_out[host] if is_out else set(), bad_into[host] if is_in else set()
 
     found = []
-    while left:
-        host = max(hosts, key=lambda host: sum(map(len, explained(host))))
+    most = [(-sum(map(len, explained(host))), place, host) for place, host in enumerate(hosts)]
+    heapify(most)
+    while left and most:
+        count, place, host = heappop(most)
         out, into = explained(host)
-        if not out and not into:
-            break
-        direction: Direction = "both" if out and into else "out" if out else "in"
-        found.append(Cause(direction, (host,), frozenset(out | into)))
-        left -= found[-1].ways
-        for one, other in found[-1].ways:
-            bad_out[one].discard((one, other))
-            bad_into[other].discard((one, other))
+        if len(out) + len(into) < -count:  # others have explained some of them since
+            heappush(most, (-len(out) - len(into), place, host))
+        elif out or into:
+            direction: Direction = "both" if out and into else "out" if out else "in"
+            found.append(Cause(direction, (host,), frozenset(out | into)))
+            left -= found[-1].ways
+            for one, other in found[-1].ways:
+                bad_out[one].discard((one, other))
+                bad_into[other].discard((one, other))
     return (*found, *_of_pairs(left))
 
 
@@ -86,6 +90,8 @@ LEAST_SHARE_OF_ALL = 0.02
 _LEAST_TIMES = 2
 # A loss is a host's or a pair's only if chance would put it there this seldom: once in 10,000 checks.
 _LEAST_CHANCE = 1e-4
+# A number that is smaller than another by this factor does not change their sum.
+_NOTHING = 1e-17
 
 
 def is_lossy(sent: int, arrived: int) -> bool:
@@ -99,43 +105,91 @@ def find_lossy(counted: Mapping[Way, Counts]) -> Iterator[Cause]:
     A host that loses a tenth has few bad ways, and those may look like bad pairs.
     """
     left, most = dict(counted), _LEAST_CHANCE / max(len(counted), 1)
-    while (cause := _lossiest_host(left, most)) is not None:
+    for cause in _lossy_hosts(counted, most):
         yield cause
-        left = {way: counts for way, counts in left.items() if way not in cause.ways}
-    everything = loss(left.values())
+        for way in cause.ways:
+            del left[way]
+    everything, of_host = loss(left.values()), defaultdict[str, list[Counts]](list)
+    for (one, other), counts in counted.items():
+        of_host[one].append(counts)
+        of_host[other].append(counts)
     for cause in find_causes([way for way, counts in left.items() if is_lossy(*counts)], left):
         part = loss(left[way] for way in cause.ways)
         if cause.direction == "all" or _chance(*part, *everything) >= most:
             continue
         # A pair is only bad if it loses more than all ways of each of its ends.
         ends = cause.hosts if len(cause.hosts) > 1 else ()
-        of_ends = [loss(counts for way, counts in counted.items() if end in way) for end in ends]
-        if all(_chance(*part, *whole) < most for whole in of_ends):
+        if all(_chance(*part, *loss(of_host[end])) < most for end in ends):
             yield cause
 
 
-def _lossiest_host(counted: Mapping[Way, Counts], most: float) -> Cause | None:
-    """Return the host, and the direction, whose losses are the least likely by chance, if that is less than `most`.
+_Side = tuple[Direction, str]  # the ways of a host in one direction, or in both
+# What a side sent without its worst pair, and on that pair what was sent and lost. Of many hosts few differ in that.
+_Kind = tuple[int, int, int]
 
-    Its worst neighbour does not count: the two may be a bad pair.
+
+def _sides(way: Way) -> tuple[_Side, ...]:
+    one, other = way
+    return ("out", one), ("in", other), ("both", one), ("both", other)
+
+
+def _lossy_hosts(counted: Mapping[Way, Counts], most: float) -> Iterator[Cause]:
+    """Yield the host, and the direction, whose losses are the least likely by chance, while that is less than `most`.
+
+    Its worst neighbour does not count: the two may be a bad pair. What one explains counts for no other.
     """
-    of_host: defaultdict[tuple[Direction, str], list[Way]] = defaultdict(list)
-    for one, other in counted:
-        for key in (("out", one), ("in", other), ("both", one), ("both", other)):
-            of_host[key].append((one, other))
+    ways_of = defaultdict[_Side, dict[Way, Counts]](dict)
+    for way, counts in counted.items():
+        for side in _sides(way):
+            ways_of[side][way] = counts
     all_sent, all_lost = loss(counted.values())
-    found = []
-    for (direction, host), ways in of_host.items():
-        worst = {*max(ways, key=lambda way: counted[way][0] - counted[way][1])}
-        pair_sent, pair_lost = loss(counted[way] for way in ways if {*way} == worst)
-        sent, lost = loss(counted[way] for way in ways if {*way} != worst)
-        rest_sent, rest_lost = all_sent - pair_sent - sent, all_lost - pair_lost - lost
-        share = max(LEAST_SHARE_OF_ALL, _LEAST_TIMES * rest_lost / max(rest_sent, 1))
-        if lost and lost >= share * sent:
-            chance = _chance(sent, lost, sent + rest_sent, lost + rest_lost)
-            found.append((chance, -lost, Cause(direction, (host,), frozenset(ways))))
-    chance, _, cause = min(found, default=(1.0, 0, None))
-    return cause if chance < most else None
+    alike = defaultdict[_Kind, list[tuple[int, _Side]]](list)
+    now: dict[_Side, tuple[_Kind, int]] = {}
+    changed: Collection[_Side] = ways_of.keys()
+    while True:
+        for side in changed:
+            now[side] = kind, lost = _without_worst(ways_of[side])
+            heappush(alike[kind], (-lost, side))
+        chance, (direction, host) = _least_likely(alike, now, all_sent, all_lost)
+        if chance >= most:
+            return
+        cause = Cause(direction, (host,), frozenset(ways_of[direction, host]))
+        yield cause
+        sent, lost = loss(counted[way] for way in cause.ways)
+        all_sent, all_lost = all_sent - sent, all_lost - lost
+        for way in cause.ways:
+            for side in _sides(way):
+                del ways_of[side][way]
+        changed = {side for way in cause.ways for side in _sides(way)}
+
+
+def _least_likely(
+    alike: Mapping[_Kind, list[tuple[int, _Side]]], now: Mapping[_Side, tuple[_Kind, int]], all_sent: int, all_lost: int
+) -> tuple[float, _Side]:
+    """Return the least chance, and whose it is: of sides that differ in their losses alone, only the first can have it.
+
+    What is no longer so is dropped when it comes first.
+    """
+    found: list[tuple[float, int, _Side]] = [(1.0, 0, ("out", ""))]
+    for kind, heap in alike.items():
+        while heap and now[heap[0][1]] != (kind, -heap[0][0]):
+            heappop(heap)
+        if heap:
+            (sent, pair_sent, pair_lost), lost = kind, -heap[0][0]
+            rest_sent, rest_lost = all_sent - pair_sent - sent, all_lost - pair_lost - lost
+            share = max(LEAST_SHARE_OF_ALL, _LEAST_TIMES * rest_lost / max(rest_sent, 1))
+            if lost and lost >= share * sent:
+                found.append((_chance(sent, lost, sent + rest_sent, lost + rest_lost), *heap[0]))
+    chance, _, side = min(found)
+    return chance, side
+
+
+def _without_worst(ways: Mapping[Way, Counts]) -> tuple[_Kind, int]:
+    """Return the kind of a side with these ways, and what it lost without its worst pair."""
+    worst = max(ways, key=lambda way: ways[way][0] - ways[way][1], default=("", ""))
+    pair_sent, pair_lost = loss(ways[way] for way in {worst, worst[::-1]} & ways.keys())
+    sent, lost = loss(ways.values())
+    return (sent - pair_sent, pair_sent, pair_lost), lost - pair_lost
 
 
 def loss(ways: Iterable[Counts]) -> tuple[int, int]:
@@ -149,12 +203,13 @@ def _chance(sent: int, lost: int, all_sent: int, all_lost: int) -> float:
 
     The upper tail of the hypergeometric distribution, as in Fisher's exact test.
     """
-    rest, whole = all_sent - sent, _log_comb(all_sent, all_lost)
-    return sum(
-        exp(_log_comb(sent, k) + _log_comb(rest, all_lost - k) - whole)
-        for k in range(lost, min(sent, all_lost) + 1)
-        if all_lost - k <= rest
-    )
+    rest, whole, chance = all_sent - sent, _log_comb(all_sent, all_lost), 0.0
+    for k in range(max(lost, all_lost - rest), min(sent, all_lost) + 1):
+        more = exp(_log_comb(sent, k) + _log_comb(rest, all_lost - k) - whole)
+        if more < chance * _NOTHING:  # nor are those that follow, which are ever smaller
+            break
+        chance += more
+    return chance
 
 
 def _log_comb(n: int, k: int) -> float:

@@ -498,10 +498,11 @@ def table_rows(report: Report, hosts: Sequence[Host]) -> list[tuple[str, ...]]:
     for pair in report.pairs:
         pairs[pair.one].append(pair)
         pairs[pair.other].append(pair)
-    return [_table_cells(it, named, pairs[it.name], report.flows) for it in hosts]
+    speeds = host_speeds(report.flows)
+    return [_table_cells(it, named, pairs[it.name], speeds[it.name] if report.flows else ()) for it in hosts]
 
 
-def _table_cells(host: Host, named: set[str], pairs: list[Pair], flows: Sequence[Flow]) -> tuple[str, ...]:
+def _table_cells(host: Host, named: set[str], pairs: list[Pair], speeds: Iterable[list[int]]) -> tuple[str, ...]:
     state = "missing" if host.missing is not None else "BAD" if host.name in named else "ok"
     best = host.addresses[0] if host.addresses else None
     rtts = [pair.rtt_us for pair in pairs if pair.rtt_us is not None]
@@ -515,15 +516,17 @@ def _table_cells(host: Host, named: set[str], pairs: list[Pair], flows: Sequence
         host.gpus,
         *(_space_text(free.get(path)) for path in ("/dev/shm", "/tmp")),  # noqa: S108 - what is checked
     )
-    speeds = host_speeds(flows, host.name) if flows else ()
     known = (*cells, *(speed_text(max(mbits)) if mbits else None for mbits in speeds))
     return tuple("-" if cell is None else str(cell) for cell in known)
 
 
-def host_speeds(flows: Iterable[Flow], host: str) -> tuple[list[int], list[int]]:
-    """Return the speeds in Mbit/s at which a host sent, and at which it received."""
-    sent = [flow.mbits or 0 for flow in flows if flow.sender == host]
-    return sent, [flow.mbits or 0 for flow in flows if flow.receiver == host]
+def host_speeds(flows: Iterable[Flow]) -> defaultdict[str, tuple[list[int], list[int]]]:
+    """Return the speeds in Mbit/s at which each host sent, and at which it received."""
+    speeds = defaultdict[str, tuple[list[int], list[int]]](lambda: ([], []))
+    for flow in flows:
+        speeds[flow.sender][0].append(flow.mbits or 0)
+        speeds[flow.receiver][1].append(flow.mbits or 0)
+    return speeds
 
 
 def _lost_text(pairs: Sequence[Pair]) -> str | None:

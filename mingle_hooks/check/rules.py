@@ -236,10 +236,11 @@ def slow_hosts(report: Report) -> Iterator[Finding]:
     usual = median(flow.mbits or 0 for flow in report.flows)
     usual_text = reports.speed_text(usual)
     slow: dict[str, str] = {}
+    of_host = reports.host_speeds(report.flows)
     for host in report.here:
         parts = [
             f"{verb} {reports.speed_text(max(speeds))}"
-            for verb, speeds in zip(("sends", "receives"), reports.host_speeds(report.flows, host.name), strict=True)
+            for verb, speeds in zip(("sends", "receives"), of_host[host.name], strict=True)
             if len(speeds) > 1 and max(speeds) < usual * SLOW
         ]
         if parts:
@@ -414,7 +415,8 @@ def lost_datagrams(report: Report) -> Iterator[Finding]:
         for cause in find_lossy(counted):
             sent, lost = loss(counted[way] for way in cause.ways)
             yield _finding(cause, _LOST, network, f"{100 * lost / sent:.0f} %")
-            left = {way: counts for way, counts in left.items() if way not in cause.ways}
+            for way in cause.ways:
+                del left[way]
         if any(is_lossy(*counts) for counts in left.values()):
             sent, lost = loss(left.values())
             share = lost / sent

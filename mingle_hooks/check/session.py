@@ -459,8 +459,8 @@ class Session:
 # It knows nothing of hosts and commands: it requests one run after the other, and gets whether that passed.
 
 Hosts = tuple[str, ...]
-# It passes on all hosts; the culprits are found; it fails on any hosts; it fails at times.
-Outcome = Literal["passes", "found", "everywhere", "unsteady"]
+# It passes on all hosts; the culprits are found; there are more of them; it fails on any hosts; it fails at times.
+Outcome = Literal["passes", "found", "many", "everywhere", "unsteady"]
 
 # Culprits that are searched for, one after the other, and runs in all.
 _MOST_CULPRITS, MOST_RUNS = 8, 200
@@ -513,8 +513,10 @@ class _Search:
             if culprits and not any(passed for _, passed in self.runs):
                 break
             smallest = self._smallest(left, ())
-            if len(culprits) == _MOST_CULPRITS or len(smallest) > _PAIR or self._run(smallest, again=True):
+            if len(smallest) > _PAIR or self._run(smallest, again=True):
                 return self.unsteady()
+            if len(culprits) == _MOST_CULPRITS:
+                return Verdict("many", tuple(culprits))
             found = self._separated(smallest, left)
             if self._is_contradicted(found):
                 if self._passes_alone is False:  # and yet it was tried beside others only
@@ -683,6 +685,10 @@ def verdict_findings(verdict: Verdict, command: str) -> tuple[Finding, ...]:
         text = f"`{command}` fails at times {among}{suspects}"
         remedy = "user: run it again, with a longer --limit"
         return (Finding("node", verdict.suspects, text, remedy=remedy, confidence="possible"),)
+    if verdict.outcome == "many":
+        hosts = tuple(culprit[-1] for culprit in verdict.culprits)
+        text = f"{fold(hosts)}: `{command}` fails with each of these, and without them too {among}"
+        return (Finding("node", hosts, text, remedy="user: leave them out, and check the others"),)
     found = []
     for hosts in verdict.culprits:
         where = "with it, and passes without it" if len(hosts) == 1 else "where both take part"

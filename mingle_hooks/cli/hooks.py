@@ -337,6 +337,9 @@ def simulate_command(scheduler: str, root: str) -> None:
     _end(bad=bool(failed))
 
 
+_MOST_SHOWN = 78  # of a variable, on a screen of 80 columns: MINGLE_EXPORTS repeats all others
+
+
 @hooks.command("doctor")
 @_place_options
 def doctor_command(**places: str | None) -> None:
@@ -347,7 +350,7 @@ def doctor_command(**places: str | None) -> None:
     show(found)
     host = os.uname().nodename.partition(".")[0]
     click.echo(f"\nUnder Slurm the second of two tasks on {host}, in a step of two nodes, would get:")
-    lines = verify.preview_job(site, host, where.root)
+    lines = [printable(line, _MOST_SHOWN) for line in verify.preview_job(site, host, where.root)]
     click.echo("\n".join(f"  {line}" for line in lines or ("nothing", *verify.why_nothing(site, host, where.root))))
     _end(bad=any(not finding.note for finding in found))
 

@@ -257,8 +257,7 @@ def directory_locks(root: str, paths: Iterable[str]) -> Iterator[None]:
     """
     with ExitStack() as held:
         for path in sorted({inside_root(root, lock_beside(path)) for path in paths if manifest_beside(path)}):
-            if _lock(path):
-                held.callback(remove_file, path)
+            held.enter_context(_locked(path))
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
         try:
             yield
@@ -267,26 +266,38 @@ def directory_locks(root: str, paths: Iterable[str]) -> Iterator[None]:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _lock(path: str) -> bool:
-    """Lock a directory, and return whether it is; where no link can be made, nothing else can be written either."""
-    node, deadline = os.uname().nodename, time.monotonic() + _LOCK_S
-    while True:
+@contextmanager
+def _locked(path: str) -> Iterator[bool]:
+    """Lock a directory, and yield whether it is; where no link can be made, nothing else can be written either."""
+    deadline, is_ours = time.monotonic() + _LOCK_S, False
+    while not is_ours:
         try:
-            os.symlink(node, path)
+            os.symlink(os.uname().nodename, path)
+            is_ours = True
         except FileExistsError:
             with suppress(FileNotFoundError):  # the other has just ended
-                holder = os.readlink(path)
-                # One of this node's is left of a process that was killed, as no other process installs here now.
-                if holder == node or time.time() - os.lstat(path).st_mtime > _STALE_S:
-                    os.unlink(path)
-                elif time.monotonic() > deadline:
-                    seen = f"{path} of {holder}, which is at work"
+                if _is_left(path):
+                    # One node at a time removes it: by now it may be the fresh one of another that was faster.
+                    with _locked(f"{path}.left") as is_alone:
+                        if is_alone and _is_left(path):
+                            remove_file(path)
+                if time.monotonic() > deadline:
+                    seen = f"{path} of {os.readlink(path)}, which is at work"
                     raise PlaceError("one node at a time", seen, "again when that ends") from None
             time.sleep(0.02)
         except OSError:
-            return False
-        else:
-            return True
+            break
+    try:
+        yield is_ours
+    finally:
+        if is_ours:
+            remove_file(path)
+
+
+def _is_left(path: str) -> bool:
+    """Return whether a lock is left of a process that was killed, or of a node that crashed."""
+    # No other process installs on this node now.
+    return os.readlink(path) == os.uname().nodename or time.time() - os.lstat(path).st_mtime > _STALE_S
 
 
 def unfinished_beside(entry: Entry) -> list[str]:

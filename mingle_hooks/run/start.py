@@ -352,7 +352,8 @@ def run_together(command: tuple[str, ...], spec: MemberSpec, view: View, exec_op
 
         agent.become_program("agent", agent.Options(host=hosts[rank], local="0"), {**os.environ, **variables})
     scheduler = next((row for row in starters.TABLE if row.name == spec.facts.scheduler), _TOGETHER_STARTER)
-    job = Allocation(hosts, (1,) * len(hosts), kill_wait_s=scheduler.kill_wait_s, own=hosts[0])
+    wait_s = starters.kill_wait_s(scheduler, spec.user_environ)
+    job = Allocation(hosts, (1,) * len(hosts), kill_wait_s=wait_s, own=hosts[0])
     return run_command(
         Request(
             plan=_plan(Options(nodes=str(len(hosts))), spec.settings, scheduler, job),

@@ -456,9 +456,7 @@ def _slurm_completed(job: Allocation) -> Allocation:
     """Return the allocation with what Slurm knows beyond its facts. Raises FactsError."""
     slots = _component_slots(job.environ) or _slots_in_order(job)
     end = number(job.environ.get("SLURM_JOB_END_TIME") or "", least=1, most=2**32)
-    wait = number(_slurm_setting(job.environ, "KillWait") or "", most=65533)  # slurm.conf(5)
-    wait_s = job.kill_wait_s if wait is None else float(wait)
-    return job._replace(hosts=tuple(slots), slots=tuple(slots.values()), end=end, kill_wait_s=wait_s)
+    return job._replace(hosts=tuple(slots), slots=tuple(slots.values()), end=end)
 
 
 def _slurm_end(job: Allocation) -> int | None:
@@ -639,6 +637,13 @@ def cancel_argv(scheduler: str, job: str, environ: Mapping[str, str]) -> tuple[s
     return (row.found(program, environ), *options, job)
 
 
+def kill_wait_s(starter: Starter, environ: Mapping[str, str]) -> float:
+    """Return how long a scheduler waits between TERM and KILL; Slurm's administrators choose it."""
+    said = _slurm_setting(environ, "KillWait") if starter.name == "slurm" else None
+    wait = number(said or "", most=65533)  # slurm.conf(5)
+    return starter.kill_wait_s if wait is None else float(wait)
+
+
 def is_alone(facts: JobFacts) -> bool:
     """Return whether nothing has to be started elsewhere: no job, or one node's of a scheduler that has no starter."""
     is_one = facts.nodes == 1 and facts.task_rank is None and facts.scheduler not in _BY_NAME
@@ -671,7 +676,7 @@ def find(
         hosts=facts.hosts,
         slots=facts.tasks_per_node if len(facts.tasks_per_node) == count else (1,) * count,
         job_id=facts.job_id,
-        kill_wait_s=starter.kill_wait_s,
+        kill_wait_s=kill_wait_s(starter, environ),
         own=own,
         is_per_task=is_per_task,
         environ={name: value for name, value in environ.items() if name.startswith(starter.reads)},

@@ -1,6 +1,7 @@
 """The findings that each rule makes of a report: none of healthy hosts, and one line for one fault."""
 
 import random
+import time
 from collections.abc import Callable, Iterable
 from itertools import permutations
 from typing import Any, NamedTuple
@@ -9,10 +10,11 @@ import pytest
 from support.check_reports import FAST, SHM, SLOW, TMP, bad, between, fingerprint, notes, only, report
 
 from mingle_hooks.check import report as reports
-from mingle_hooks.check.causes import _chance, find_causes
+from mingle_hooks.check.causes import _chance, find_causes, find_lossy
 from mingle_hooks.check.facts import CORES, MEMORY, SYMBOL_ERRORS, WRITE_MS
 from mingle_hooks.check.report import Address, Amount, Flow, Heard, Host, Name, Pair, Report, Space, table_lines
-from mingle_hooks.check.rules import judge, slow_flows
+from mingle_hooks.check.rules import judge, slow_flows, slow_hosts
+from mingle_hooks.check.session import probe_rounds, transfer_rounds
 
 BOTH = (FAST, SLOW)
 CUT = {"there": 0, "back": 0, "rtt_us": None, "mtu": None, "open_there": "timed out", "open_back": "timed out"}
@@ -419,6 +421,39 @@ def test_a_host_is_named_if_it_loses_clearly_more_than_the_others(
 def test_a_lossy_pair_among_many_hosts_is_named_alone() -> None:
     made = report(32, pair=between("node3", "node4", network=FAST, there=5, back=5))
     assert [found.hosts for found in made.findings if not found.is_note] == [("node3", "node4")]
+
+
+CHANCE = random.Random(1)  # noqa: S311 - the same for each run
+BAD = {*CHANCE.sample(range(4096), 1024)}
+
+
+def all_ways(count: int) -> list[tuple[str, str]]:
+    pairs = [pair for turn in probe_rounds(count) for pair in turn]
+    return [(f"{a}", f"{b}") for one, other in pairs for a, b in ((one, other), (other, one))]
+
+
+def is_bad(*ends: str | int) -> bool:
+    return not BAD.isdisjoint(map(int, ends))
+
+
+@pytest.mark.parametrize(
+    ("find", "count"),
+    [
+        (lambda: find_lossy({way: (10, CHANCE.randint(5, 9) if is_bad(*way) else 10) for way in all_ways(1024)}), 100),
+        (lambda: find_causes([way for way in all_ways(4096) if is_bad(*way)], all_ways(4096)), 1024),
+        (lambda: slow_hosts(Report(
+            tuple(Host(f"{number}") for number in range(8192)),
+            flows=tuple(Flow(f"{a}", f"{b}", FAST, 1 if is_bad(a, b) else 9)
+                        for turn in transfer_rounds(8192) for a, b in turn),
+        )), 1),
+    ],
+    ids=["lossy", "cut", "slow"],
+)  # fmt: skip
+def test_many_bad_hosts_of_many_are_soon_found(find: Callable[[], Iterable[object]], count: int) -> None:
+    """Twice as many take twice as long: where each is compared to each other, these take a minute."""
+    began = time.process_time()
+    assert len([*find()]) >= count
+    assert time.process_time() - began < 6
 
 
 def test_how_likely_chance_loses_as_many() -> None:

@@ -284,6 +284,12 @@ def test_there_is_one_probe_of_each_host_and_no_other(answered: Callable[..., An
         (Verdict("everywhere", runs=4, failed=4), "`x` fails on whatever hosts it runs (in 4 of 4 runs): ", (), ()),
         (Verdict("unsteady", (), ("a",), 4, 1), "`x` fails at times (in 1 of 4 runs); a took part", ("a",), ()),
         (Verdict("unsteady", runs=4, failed=1), "`x` fails at times (in 1 of 4 runs)", (), ()),
+        (
+            Verdict("many", (("n1",), ("n7", "n2")), (), 4, 3),
+            "n[1-2]: `x` fails with each of these, and without them too ",
+            ("n1", "n2"),
+            (),
+        ),
         (Verdict("found", (("a",),), runs=4, failed=2), "a: `x` fails with it, and passes without it", ("a",), ("a",)),
         (Verdict("found", (("a", "b"),), (), 4, 2), "a and b: `x` fails where both take part", ("a", "b"), ("b",)),
     ],
@@ -471,9 +477,10 @@ def test_which_runs_a_search_makes(some: str, passes: Passes, runs: str, outcome
 
 
 def test_a_search_is_bounded_and_names_the_hosts_of_every_failed_run() -> None:
-    """Up to eight hosts are found one after another."""
+    """Up to eight hosts are found one after another; a ninth does not make the command one that fails at times."""
     some = tuple("abcdefghijklmnopqrst")
-    assert [bisect(some, failing(*some[:count])).outcome for count in (8, 9)] == ["found", "unsteady"]
+    few, more = (bisect(some, failing(*some[:count])) for count in (8, 9))
+    assert (few.outcome, more.outcome, few.culprits) == ("found", "many", more.culprits)
     once = iter([False] + [True] * session.MOST_RUNS)
     assert bisect(("a", "b"), lambda _some: next(once)) == Verdict("unsteady", (), ("a", "b"), 4, 1)
     many, turns = tuple(f"node{number}" for number in range(256)), iter(range(10**6))

@@ -4,6 +4,9 @@ import json
 import os
 import signal
 import stat
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -76,6 +79,34 @@ def test_all_files_are_renamed_while_no_signal_ends_this_or_none_is_there(
     assert [Path(path).read_bytes() for path in paths] == [b"new", b"old"]
     assert stat.S_IMODE((tmp_path / "a/b").stat().st_mode) == 0o755
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["0", "1", "a", "b"]
+
+
+def test_of_nodes_that_find_a_lock_that_is_left_one_at_a_time_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock may be the fresh one of another by the time one removes it. Of the second lock, too, one may be left."""
+    unlink, waits, inside, most = os.unlink, iter(range(1, 99)), [], []
+    lock, second = (tmp_path / f".mingle-hooks.lock{end}" for end in ("", ".left"))
+
+    def slow(path: str, **how: int) -> None:
+        time.sleep(0.05 * next(waits) if path == str(lock) else 0)
+        unlink(path, **how)
+
+    def install(_: int) -> None:
+        with files.directory_locks(str(tmp_path), ["/hook"]):
+            inside.append(1)
+            time.sleep(0.1)
+            most.append(len(inside))
+            inside.pop()
+
+    for link in (lock, second):
+        link.symlink_to("crashed")
+        os.utime(link, (0, 0), follow_symlinks=False)
+    monkeypatch.setattr(os, "uname", lambda: os.uname_result(("", threading.current_thread().name, "", "", "")))
+    monkeypatch.setattr(os, "unlink", slow)
+    with ThreadPoolExecutor(4) as nodes:
+        assert [*nodes.map(install, range(4))] == [None] * 4
+    assert (most, os.listdir(tmp_path)) == ([1] * 4, [])
 
 
 def test_a_hook_s_header_says_what_made_it_and_whether_it_is_whole() -> None:

@@ -240,6 +240,8 @@ def test_doctor_shows_what_a_job_here_would_get(node: Path) -> None:
     shown = call(node, "doctor").stdout
     assert {"  export RANK=1", "  export MASTER_PORT=21620"} < {*shown.splitlines()}
     assert "-ib\n" in shown
+    assert "  export MINGLE_EXPORTS=MINGLE_ID " in shown
+    assert max(map(len, shown.partition("would get:\n")[2].splitlines())) == 80
     for setting, reason in (
         ("observe = true", "hooks.observe"), ('hosts = ["elsewhere"]', "elsewhere"), ('opt_in = "please"', "please"),
         ("", f"{node}/etc/mingle/disabled is there"),

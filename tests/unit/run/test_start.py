@@ -211,14 +211,15 @@ def test_what_cannot_run_together_is_refused() -> None:
             start.check_together(spec, starts, no_wait=no_wait)
 
 
-def test_what_runs_together_ends_before_its_scheduler_kills_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_runs_together_ends_before_its_scheduler_kills_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal that the scheduler itself sends to COMMAND is not sent twice."""
     plans: list[Plan] = []
     monkeypatch.setattr(start, "run_command", lambda request: plans.append(request.plan))
-    spec = member_spec({"MINGLE_KEY": KEY}, {"id": "a", "nodes": "3"})
+    (tmp_path / "slurm.conf").write_text("KillWait=6\n")
+    spec = member_spec({"MINGLE_KEY": KEY, "SLURM_CONF": str(tmp_path / "slurm.conf")}, {"id": "a", "nodes": "3"})
     for scheduler in ("slurm", "flux", "none"):
         start.run_together((), spec._replace(facts=spec.facts._replace(scheduler=scheduler)), view(0), ())
-    assert [(plan.grace_s, plan.signals_reach_command) for plan in plans] == [(28.0, True), (3.0, False), (28.0, False)]
+    assert [(plan.grace_s, plan.signals_reach_command) for plan in plans] == [(4.0, True), (3.0, False), (28.0, False)]
 
 
 def test_members_find_their_world_again_at_rank_0_unless_told_where() -> None:
