@@ -211,7 +211,7 @@ def _joined(
     """Return this member's view of the world, and for --explain the notes on how it formed. Raises UsageError."""
     if spec.nodes != 1 and not flags.no_wait and not spec.facts.is_batch:
         frameworks.check_leftovers(spec)
-        _check_files(spec, command)
+        obstacle = obstacle or _obstacle_to_files(spec, command)
     notes: list[str] = []
     printer = ProgressPrinter(sys.stderr, quiet=spec.settings.quiet, explain=notes.append if flags.explain else None)
     with printer as observer:
@@ -231,10 +231,10 @@ def _print_explanation(spec: MemberSpec, view: View, found: tuple[Variable, ...]
     write_stderr(variables.explain(hostname(), found, variables.explain_sources(spec, view), os.environ, notes))
 
 
-def _check_files(spec: MemberSpec, command: tuple[str, ...]) -> None:
-    """Raise PlaceError if a framework's file cannot be written: after COMMIT the others would start without this node.
+def _obstacle_to_files(spec: MemberSpec, command: tuple[str, ...]) -> Failure | None:
+    """Return why a framework's file cannot be written here, or None.
 
-    Of a launcher that reaches all nodes itself only rank 0's node needs one.
+    After COMMIT the others would start without this node. Of a launcher that reaches all nodes itself only rank 0's node needs one.
     """
     launcher = launchers.find(command)[0] if command else None
     reaches_all = launcher is not None and launcher.starts == "job"
@@ -242,8 +242,11 @@ def _check_files(spec: MemberSpec, command: tuple[str, ...]) -> None:
         directory = _directory(spec, os.urandom(8).hex())
         try:
             _write((File("trial", "#" * _TRIAL_BYTES, ()),), directory)
+        except PlaceError as error:
+            return Failure("file", (hostname(), error.seen))
         finally:
             remove_private(directory)
+    return None
 
 
 def _directory(spec: MemberSpec, name: str) -> str:

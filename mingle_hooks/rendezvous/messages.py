@@ -225,7 +225,7 @@ Kind = Limit | Literal[
     "missing", "unconfirmed", "keys", "versions", "runs", "rank", "beyond", "nodes", "leaders", "given", "size",
     "address", "task", "tasks", "node_rank", "network", "limits", "protocol", "full",
     "differs",
-    "command", "permission", "output", "directory", "unwritable",
+    "command", "permission", "output", "directory", "file", "unwritable",
 ]  # fmt: skip
 
 # Bounds of a failure's parts: each a host and an address, or a folded host list.
@@ -236,7 +236,7 @@ LONGEST_AGE_MS = 10**9
 
 # Why a member cannot start the command, reported at check-in; the parts are its host and what it saw. The last one
 # counts only if other members can write to their directory: a program may not need to.
-OBSTACLES: tuple[Kind, ...] = ("command", "permission", "output", "directory", "unwritable")
+OBSTACLES: tuple[Kind, ...] = ("command", "permission", "output", "directory", "file", "unwritable")
 # What to try if a member is missing.
 CHECK_HOST = "checking that host's log and firewall, or a longer --timeout"
 _STARTS = "a command that every node can start"
@@ -338,6 +338,7 @@ _TEXTS: dict[type[MingleError], dict[Kind, tuple[str, str, str]]] = {
             "{0}: {1}",
             "cd to one that exists on every node",
         ),
+        "file": ("to write a file for a framework on every node", "{0}: {1}", "another XDG_RUNTIME_DIR there"),
         "unwritable": (
             "a working directory that can be written on every node, or on none",
             "{0}: {1}",

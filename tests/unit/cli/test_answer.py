@@ -167,15 +167,18 @@ def test_a_file_of_a_framework_is_there_when_its_variable_is(monkeypatch: pytest
 def test_nobody_forms_a_world_with_a_node_that_cannot_write_a_file_of_its_framework(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """It says so instead, and leaves nothing; for a launcher that reaches all nodes itself, only rank 0 writes one."""
+    """It says so at check-in, and leaves nothing. For a launcher that reaches all nodes itself only rank 0 writes one."""
     join = meets(monkeypatch)
+    join.side_effect = MingleError("to wait", "", "")
     monkeypatch.setattr(os, "replace", mock.Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
     options = {**TWO, "frameworks": "deepspeed"}
-    for words in ("true", "deepspeed train.py"):
-        with pytest.raises(PlaceError, match=r"a file for a framework; saw .*: No space left on device; try "):
+    for words, cannot in (("true", True), ("sh -c true", True), ("mpirun true", False)):
+        with pytest.raises(MingleError, match="expected to wait"):
             answer.execute(tuple(words.split()), options, Flags())
-    assert (join.called, list(tmp_path.iterdir())) == (False, [])
-    assert answer.execute(("mpirun", "true"), options, Flags()) == 0
+        obstacle = join.call_args.kwargs["obstacle"]
+        assert (obstacle is not None and obstacle.kind == "file") == cannot
+        assert not cannot or re.search(r"framework .*: No space left on device; try ", str(obstacle.error()))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_members_that_run_a_command_as_one_meet_without_comparing_it(monkeypatch: pytest.MonkeyPatch) -> None:
