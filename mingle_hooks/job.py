@@ -265,7 +265,7 @@ def obstacle_to(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = Fa
         return None  # rank 0 starts it for this node too
     if (failure := _output()) or not command:
         return failure
-    failure = _directory() or _command(command, launcher, end, spec.user_environ)
+    failure = _directory() or _command(command, launcher, end, spec)
     return failure or (None if starts_for_all else _unwritable())
 
 
@@ -305,8 +305,9 @@ def _unwritable() -> Failure | None:
     return _failure("unwritable", f"{os.getcwd()}: {seen}")
 
 
-def _command(command: Sequence[str], launcher: Launcher | None, end: int, environ: Mapping[str, str]) -> Failure | None:
+def _command(command: Sequence[str], launcher: Launcher | None, end: int, spec: MemberSpec) -> Failure | None:
     """Check the program, and the script if an interpreter or a Python launcher is certain to run it."""
+    environ = spec.user_environ
     path = environ.get("PATH", os.defpath)
     try:
         program = _found(command[0], path)
@@ -318,6 +319,8 @@ def _command(command: Sequence[str], launcher: Launcher | None, end: int, enviro
     if launchers.prefix_length(command):
         return None
     if launcher is not None:
+        if launcher.name == "deepspeed" and spec.nodes != 1 and (failure := _hostfile(launcher, command[end:])):
+            return failure
         if _is_python(interpreter) and not any(map(environ.get, _NO_SCRIPT)):
             script = launchers.script_of(launcher, command[end:])
     elif _is_python(interpreter) and _is_python(name):
@@ -327,6 +330,13 @@ def _command(command: Sequence[str], launcher: Launcher | None, end: int, enviro
         if script is not None and "/" not in script and _is_along(path, script):
             return None
     return None if script is None else _unreadable(script)
+
+
+def _hostfile(launcher: Launcher, arguments: Sequence[str]) -> Failure | None:
+    """Return the failure of deepspeed's hostfile, without which it would train on rank 0's node alone."""
+    options = launchers.parse_options(arguments, launcher.flags or ())
+    file = options.get("-H") or options.get("--hostfile")
+    return _unreadable(file) if file else None
 
 
 def _is_along(path: str, script: str) -> bool:

@@ -287,6 +287,16 @@ def test_a_script_that_is_certain_to_be_run_has_to_be_there(
         assert refused(words.split(), {"PATH": launchers}) is None
 
 
+def test_a_hostfile_of_several_nodes_has_to_be_there(
+    launchers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it deepspeed trains on rank 0's node alone."""
+    monkeypatch.chdir(tmp_path)
+    for words in ("deepspeed --hostfile=gone x", "deepspeed --force_multi -H gone x"):
+        assert "gone" in refused(words.split(), {"PATH": launchers}).error().seen
+        assert refused(words.split(), {"PATH": launchers}, nodes="1") is None
+
+
 def test_where_it_is_not_certain_what_is_run_nothing_is_refused(
     launchers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
