@@ -27,7 +27,7 @@ from mingle_hooks.rendezvous.messages import Failure, Kind
 from mingle_hooks.rendezvous.wire import Attempt, run_material
 from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.schedulers.facts import MOST_NODES, MOST_SLOTS, JobFacts
-from mingle_hooks.settings import Settings, load
+from mingle_hooks.settings import BY_NAME, Settings, load, wrong_value
 from mingle_hooks.values import Counted, number
 
 
@@ -35,7 +35,10 @@ def member_spec(environ: Mapping[str, str], options: Mapping[str, object]) -> Me
     """Return the spec of this call. Raises what settings and schedulers raise, and UsageError if they conflict."""
     user_environ = own(environ)
     settings = load(user_environ, options)
-    settings = settings._replace(frameworks=profiles(settings.frameworks))
+    try:
+        settings = settings._replace(frameworks=profiles(settings.frameworks))
+    except UsageError as wrong:
+        raise wrong_value(wrong, BY_NAME["frameworks"], settings.source("frameworks")) from None
     if plugin_variables():  # an earlier mingle may have exported the variables of a plugin, which is loaded only now
         user_environ = own(environ)
     facts = detect(user_environ, socket.gethostname(), asks_plugins=settings.id is None)
