@@ -119,7 +119,7 @@ def toml(data: bytes) -> dict[str, Any]:
         import tomli as tomllib
 
     try:
-        tree = tomllib.loads(data.decode())
+        tree = tomllib.loads(data.decode("utf-8-sig"))  # some editors write a byte order mark
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     for key, value in tree.items():

@@ -27,7 +27,7 @@ from mingle_hooks.rendezvous.messages import Failure, Kind
 from mingle_hooks.rendezvous.wire import Attempt, run_material
 from mingle_hooks.schedulers.detect import detect
 from mingle_hooks.schedulers.facts import MOST_NODES, MOST_SLOTS, JobFacts
-from mingle_hooks.settings import Settings, load
+from mingle_hooks.settings import BY_NAME, Settings, load, wrong_value
 from mingle_hooks.values import Counted, number
 
 
@@ -35,7 +35,10 @@ def member_spec(environ: Mapping[str, str], options: Mapping[str, object]) -> Me
     """Return the spec of this call. Raises what settings and schedulers raise, and UsageError if they conflict."""
     user_environ = own(environ)
     settings = load(user_environ, options)
-    settings = settings._replace(frameworks=profiles(settings.frameworks))
+    try:
+        settings = settings._replace(frameworks=profiles(settings.frameworks))
+    except UsageError as wrong:
+        raise wrong_value(wrong, BY_NAME["frameworks"], settings.source("frameworks")) from None
     if plugin_variables():  # an earlier mingle may have exported the variables of a plugin, which is loaded only now
         user_environ = own(environ)
     facts = detect(user_environ, socket.gethostname(), asks_plugins=settings.id is None)
@@ -265,7 +268,7 @@ def obstacle_to(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = Fa
         return None  # rank 0 starts it for this node too
     if (failure := _output()) or not command:
         return failure
-    failure = _directory() or _command(command, launcher, end, spec.user_environ)
+    failure = _directory() or _command(command, launcher, end, spec)
     return failure or (None if starts_for_all else _unwritable())
 
 
@@ -305,8 +308,9 @@ def _unwritable() -> Failure | None:
     return _failure("unwritable", f"{os.getcwd()}: {seen}")
 
 
-def _command(command: Sequence[str], launcher: Launcher | None, end: int, environ: Mapping[str, str]) -> Failure | None:
+def _command(command: Sequence[str], launcher: Launcher | None, end: int, spec: MemberSpec) -> Failure | None:
     """Check the program, and the script if an interpreter or a Python launcher is certain to run it."""
+    environ = spec.user_environ
     path = environ.get("PATH", os.defpath)
     try:
         program = _found(command[0], path)
@@ -318,6 +322,8 @@ def _command(command: Sequence[str], launcher: Launcher | None, end: int, enviro
     if launchers.prefix_length(command):
         return None
     if launcher is not None:
+        if launcher.name == "deepspeed" and spec.nodes != 1 and (failure := _hostfile(launcher, command[end:])):
+            return failure
         if _is_python(interpreter) and not any(map(environ.get, _NO_SCRIPT)):
             script = launchers.script_of(launcher, command[end:])
     elif _is_python(interpreter) and _is_python(name):
@@ -327,6 +333,13 @@ def _command(command: Sequence[str], launcher: Launcher | None, end: int, enviro
         if script is not None and "/" not in script and _is_along(path, script):
             return None
     return None if script is None else _unreadable(script)
+
+
+def _hostfile(launcher: Launcher, arguments: Sequence[str]) -> Failure | None:
+    """Return the failure of deepspeed's hostfile, without which it would train on rank 0's node alone."""
+    options = launchers.parse_options(arguments, launcher.flags or ())
+    file = options.get("-H") or options.get("--hostfile")
+    return _unreadable(file) if file else None
 
 
 def _is_along(path: str, script: str) -> bool:

@@ -243,11 +243,16 @@ def _value(setting: Setting, value: object, source: str) -> Any:
     try:
         return setting.read(value)
     except UsageError as wrong:
-        kind = UsageError if source == setting.option else SettingsError
-        where = f"{setting.key} in {source}" if "/" in source else source
-        error = kind(wrong.expected, f"{printable(wrong.seen, _SHOWN)} ({where})", wrong.remedy)
-        error.is_about_arguments = kind is UsageError
-        raise error from None
+        raise wrong_value(wrong, setting, source) from None
+
+
+def wrong_value(wrong: UsageError, setting: Setting, source: str) -> UsageError | SettingsError:
+    """Return the error for a wrong value, with where it stands."""
+    kind = UsageError if source == setting.option else SettingsError
+    where = f"{setting.key} in {source}" if "/" in source else source
+    error = kind(wrong.expected, f"{printable(wrong.seen, _SHOWN)} ({where})", wrong.remedy)
+    error.is_about_arguments = kind is UsageError
+    return error
 
 
 def _from_options(options: Mapping[str, object]) -> Iterator[tuple[Setting, object, str]]:

@@ -315,6 +315,7 @@ class Wrapper(NamedTuple):
     subcommand: str
     with_value: tuple[str, ...]
     more: int = 0  # arguments before the command, such as an image
+    ends: Argv = ("--",)  # what else begins the command
 
 
 _CONTAINER = Wrapper("exec", ("-B", "--bind", "-H", "--home", "--env", "--env-file", "--pwd", "-W", "--workdir"), 1)
@@ -329,10 +330,16 @@ _NSYS = ("-o", "--output", "-t", "--trace", "-f", "--force-overwrite", "-w", "-s
 _WRAPPERS = {
     **dict.fromkeys(("apptainer", "singularity"), _CONTAINER),
     **dict.fromkeys(("conda", "mamba", "micromamba"), _CONDA),
-    "uv": Wrapper("run", _UV),
+    "uv": Wrapper("run", _UV, ends=("--", "-m")),
     "numactl": Wrapper("", _NUMACTL),
     "nsys": Wrapper("profile", _NSYS),
     "time": Wrapper("", ("-f", "--format", "-o", "--output")),
+    "nice": Wrapper("", ("-n", "--adjustment")),
+    "ionice": Wrapper("", ("-c", "--class", "-n", "--classdata")),
+    "taskset": Wrapper("", (), 1),
+    "timeout": Wrapper("", ("-k", "--kill-after", "-s", "--signal"), 1),
+    "stdbuf": Wrapper("", ("-i", "--input", "-o", "--output", "-e", "--error")),
+    **dict.fromkeys(("nohup", "setsid", "unbuffer"), Wrapper("", ())),
 }
 # Python's options that take the next argument.
 _WITH_VALUE = ("-X", "-W", "--check-hash-based-pycs")
@@ -348,7 +355,7 @@ def find(command: Sequence[str]) -> tuple[Launcher, int] | tuple[None, int]:
     before = prefix_length(command)
     command = command[before:]
     end = after_python(command)
-    is_module = end > 0 and "-m" in command[end : end + 1] and len(command) > end + 1
+    is_module = "-m" in command[end : end + 1] and len(command) > end + 1  # of Python, or of `uv run`
     is_path = end > 0 and "/" in "".join(command[end : end + 1])  # `python /opt/bin/torchrun`
     end = end + 1 if is_module else end if is_path else 0
     name = command[end] if is_module else os.path.basename(command[end])
@@ -417,7 +424,7 @@ def _wrapper_length(command: Sequence[str]) -> int:
         end = _behind_options(command, 1, wrapper.with_value) + 1
         if list(command[end - 1 : end]) != [wrapper.subcommand]:
             return 0
-    end = _behind_options(command, end, wrapper.with_value)
+    end = _behind_options(command, end, wrapper.with_value, wrapper.ends)
     end += ("--" in command[end : end + 1]) + wrapper.more
     return end if end < len(command) else 0
 
@@ -471,7 +478,11 @@ def with_frameworks(command: Sequence[str], spec: MemberSpec) -> MemberSpec:
     (launcher, end), names = find(command), spec.settings.frameworks
     # By its own endpoint torchrun would wait on localhost; with one that the user gave it finds the others.
     options = parse_options(command[end:], _TORCHRUN) if launcher and launcher.name == "torchrun" else {}
-    if options.get("--rdzv-backend") == "c10d" and "--rdzv-endpoint" not in options:
+    # For MIN:MAX nodes static rendezvous, torchrun's default, would wait for MAX.
+    count = options.get("--nnodes", "")
+    is_elastic = ":" in count and not count.endswith(f":{spec.nodes}")
+    backend = options.get("--rdzv-backend", "c10d" if is_elastic else "")
+    if backend == "c10d" and "--rdzv-endpoint" not in options:
         names = tuple("torchrun-elastic" if name == "torchrun" else name for name in names)
     if launcher and launcher.starts != "node" and spec.settings.source("frameworks") == "default":
         names = tuple(name for name in names if name != ALWAYS)
@@ -552,7 +563,7 @@ def check_command(command: Sequence[str], spec: MemberSpec, *, verbatim: bool = 
         seen = f"a shell that runs on {here(facts)} only"
         raise UsageError(f"to start {command[0]} on every node of the job", seen, everywhere(facts, command))
     if launcher is None:
-        _check_wrapped(command, verbatim=verbatim)
+        _check_wrapped(command, spec, verbatim=verbatim)
         return
     tasks = max((facts.local_count or 1, *facts.tasks_per_node))
     if spec.settings.scope == "task" and tasks > 1 and launcher.starts == "node":
@@ -580,15 +591,22 @@ def _names_nodes(arguments: Sequence[str]) -> bool:
     return any(hyphens(argument.partition("=")[0]) in _NODE_OPTIONS for argument in arguments)
 
 
-def _check_wrapped(command: Sequence[str], *, verbatim: bool) -> None:
-    """Raise UsageError for a launcher that needs options within a program behind which mingle does not add them.
+def _check_wrapped(command: Sequence[str], spec: MemberSpec, *, verbatim: bool) -> None:
+    """Raise UsageError for a launcher that would train alone within a program behind which mingle adds no options.
 
     Only within those that are known to start others: to any other program its name may be a word.
     """
     if os.path.basename(command[prefix_length(command)]) not in (*_NOT_LAUNCHERS, *_WRAPPERS):
         return
     launcher, arguments = wrapped(command)
-    if launcher is not None and launcher.options and not verbatim and not _names_nodes(arguments):
+    if launcher is None or verbatim:
+        return
+    # One of torchrun's only call in a shell's text: among several, or after $, it may depend on the number of nodes.
+    if launcher.name == "torchrun" and not {*launcher.programs, *launcher.modules}.intersection(arguments):
+        options = parse_options(arguments, _TORCHRUN).items()
+        certain = {name: value for name, value in options if value.replace(":", "").isdigit() or name == "--standalone"}
+        check_options("torchrun", {name: certain[name] for name in certain if name not in _RANK}, spec.nodes, None)
+    if launcher.options and not _names_nodes(arguments):
         name = " ".join(launcher.programs[:1])
         seen = f"it within {printable(shlex.join(command), 80)}: each node would train alone"
         remedy = f"mingle exec {name} … in that line, or --verbatim if it finds its nodes by itself"

@@ -680,6 +680,9 @@ def directives(scheduler: Scheduler, job: Job) -> tuple[Directive, ...]:
         if not text.isprintable() or text.rstrip().endswith("\\"):  # qsub looks for it before trailing spaces
             can = "one printable line that does not end with a backslash"
             raise refused("directive", text, can, "another --directive for each line")
+        if text.lstrip().startswith("#"):  # to sbatch the rest of the line is a comment
+            can = f"text without the {text.split()[0]}, which the script adds"
+            raise refused("directive", text, can, "--directive " + (" ".join(text.split()[1:]) or "TEXT"))
     return (*found, *(Directive(text, "directive") for text in job.directive))
 
 

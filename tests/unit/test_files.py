@@ -54,6 +54,10 @@ def test_a_jobs_directory_that_is_full_is_left_for_another(
     assert str(tmp_path) not in files.private_path({}, "../up", "n", str(tmp_path / "run"))
 
 
+def test_toml_may_begin_with_a_byte_order_mark() -> None:
+    assert files.toml(b"\xef\xbb\xbfnodes = 2\r\n") == {"nodes": 2}
+
+
 def test_a_private_directory_is_created_and_no_other_is_accepted(tmp_path: Path) -> None:
     """A directory that others can enter, a file and a link count as taken by others."""
     private(tmp_path / "own")

@@ -11,7 +11,7 @@ import pytest
 from support.executables import executable
 from support.recorded import FOLDER, OPENPBS, SLURM_VERSIONS, STEP, environ
 
-from mingle_hooks.errors import UsageError
+from mingle_hooks.errors import SettingsError, UsageError
 from mingle_hooks.job import member_spec, obstacle_to
 from mingle_hooks.rendezvous.member import MemberSpec
 from mingle_hooks.rendezvous.messages import Failure
@@ -85,6 +85,14 @@ def test_what_cannot_be_is_refused(variables: dict[str, str], options: dict[str,
     """The error has what was expected and the source of the other value."""
     with pytest.raises(UsageError, match=re.escape(message)):
         spec_of(variables, **options)
+
+
+def test_an_unknown_framework_is_refused_with_where_it_was_set() -> None:
+    """As any other setting."""
+    with pytest.raises(SettingsError, match=r"saw nope \(MINGLE_FOR\); try --for none"):
+        spec_of({"MINGLE_FOR": "nope"})
+    with pytest.raises(UsageError, match=r"saw nope \(--for\); try --for none"):
+        spec_of({}, frameworks="nope")
 
 
 @pytest.mark.parametrize(
@@ -285,6 +293,16 @@ def test_a_script_that_is_certain_to_be_run_has_to_be_there(
         (tmp_path / "gone.py").touch()
         (tmp_path / "gone.sh").touch()
         assert refused(words.split(), {"PATH": launchers}) is None
+
+
+def test_a_hostfile_of_several_nodes_has_to_be_there(
+    launchers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it deepspeed trains on rank 0's node alone."""
+    monkeypatch.chdir(tmp_path)
+    for words in ("deepspeed --hostfile=gone x", "deepspeed --force_multi -H gone x"):
+        assert "gone" in refused(words.split(), {"PATH": launchers}).error().seen
+        assert refused(words.split(), {"PATH": launchers}, nodes="1") is None
 
 
 def test_where_it_is_not_certain_what_is_run_nothing_is_refused(

@@ -154,7 +154,9 @@ FOUND = {
         accelerate launch | train.py; accelerate-launch | train.py; python -m accelerate.commands.launch | train.py
         python -m accelerate.commands.accelerate_cli launch | train.py
         apptainer exec --nv --bind=/data a.sif accelerate launch | train.py
-        uv run python -m accelerate.commands.launch | t.py""",
+        uv run python -m accelerate.commands.launch | t.py; uv run -m accelerate.commands.launch | t.py
+        nice -n 5 ionice -c 3 taskset -c 0-3 accelerate launch | t.py
+        nohup timeout -k 9 2h stdbuf -oL setsid unbuffer accelerate launch | t.py""",
     "deepspeed": """
         deepspeed | train.py; singularity --quiet exec --nv -B /a:/b --pwd /c i.sif deepspeed | t.py
         env -u A -u B C=1 deepspeed | t.py; uv run --frozen --extra cuda -- deepspeed | t.py
@@ -189,6 +191,7 @@ def test_a_launcher_is_known_by_its_own_name_or_its_module_s(name: str, line: st
         *("python -X -m torch.distributed.run", "accelerate config", "accelerate", "ray stop", "bash -c torchrun"),
         *("my-torchrun train.py", "apptainer exec a.sif python train.py", "apptainer exec torchrun"),
         *("uv sync", "uv run", "uv", "nsys stats torchrun", "numactl -N", "conda run -n torchrun", "env -u torchrun"),
+        *("timeout torchrun", "nice -n torchrun", "uv run -m", "taskset -p 1"),
         *("apptainer run a.sif torchrun train.py", "env -i torchrun train.py", "env A=1", "torchrun.sh"),
     ],
 )
@@ -206,6 +209,8 @@ def test_any_other_program_is_none(line: str) -> None:
         ("torchrun t.py", None, ("torchrun", "gloo", "cpu"), False),
         ("torchrun --rdzv_backend=c10d t.py", None, ("torchrun-elastic", "gloo", "cpu"), False),
         ("torchrun --rdzv-backend static t.py", None, ("torchrun", "gloo", "cpu"), False),
+        ("torchrun --nnodes 1:4 t.py", None, ("torchrun-elastic", "gloo", "cpu"), False),  # static would wait for 4
+        ("torchrun --nnodes 1:2 t.py", None, ("torchrun", "gloo", "cpu"), False),
         ("torchrun --rdzv-backend c10d --rdzv-endpoint n1:1 t.py", None, ("torchrun", "gloo", "cpu"), False),
         ("accelerate launch t.py", None, ("torchrun", "gloo", "cpu"), False),
         ("accelerate launch --cpu t.py", None, ("torchrun", "gloo", "cpu"), True),
@@ -304,6 +309,13 @@ CHECKED: list[tuple[MemberSpec, str, tuple[str, ...]]] = [
         "./prog fit deepspeed", "bash -c 'python t.py --strategy deepspeed'", "./train --deepspeed",
         "bash -c 'accelerate launch --num_machines 2 --machine_rank $NODE_RANK t.py'", "python3 t.py --standalone",
         "verbatim bash -c 'cd x; deepspeed t.py'",
+    )),
+    (SPEC, LEAVES.format("torchrun", 2), (
+        "bash -c 'torchrun --standalone t.py'", "apptainer exec a.sif sh -c 'cd x; torchrun --nnodes=1 t.py'",
+    )),
+    (SPEC, "", (
+        "sh -c 'torchrun --nnodes $N --node-rank $R t.py'", "verbatim bash -c 'torchrun --standalone t.py'",
+        "sh -c 'torchrun --standalone a.py; torchrun t.py'", "sh -c 'torchrun --nnodes=${N:-1} --node_rank=0 t.py'",
     )),
     # One that starts too few processes, or to which nothing names the nodes.
     (SPEC, "try -n 2 or more", ("mpirun -n 1 ./t",)),

@@ -144,6 +144,12 @@ def test_lsf_warns_after_the_start_or_not_at_all(time_s: int) -> None:
         assert int(found[1]) < -(-time_s // 60)
 
 
+def test_a_directive_is_given_without_its_mark() -> None:
+    """To sbatch a second # is a comment."""
+    with pytest.raises(UsageError, match=r"without the #SBATCH, which the script adds; .*; try --directive -C x$"):
+        render("slurm", describe({"directive": ["#SBATCH -C x"]}, ["true"]))
+
+
 def test_a_quote_in_a_directive_of_sbatch_is_escaped() -> None:
     """Else it would end the value, and what follows it would be options."""
     text = render("slurm", describe({"account": 'a" --uid=0 \\'}, ["true"]))
