@@ -167,7 +167,7 @@ def test_a_file_of_a_framework_is_there_when_its_variable_is(monkeypatch: pytest
 def test_nobody_forms_a_world_with_a_node_that_cannot_write_a_file_of_its_framework(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """It says so at check-in, and leaves nothing. A launcher that reaches all nodes itself writes one on rank 0 only."""
+    """It says so at check-in, and leaves nothing. A launcher that reaches all nodes itself writes it on rank 0 only."""
     join = meets(monkeypatch)
     join.side_effect = MingleError("to wait", "", "")
     monkeypatch.setattr(os, "replace", mock.Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
