@@ -128,12 +128,24 @@ _LAUNCHERS = {program: program if row.name == "ray" else row.name for row in _TR
 _MODULES = {module: row.name for row in TABLE for module in row.modules} | {"deepspeed": "deepspeed"}
 _PYTHON = re.compile(r"python[\d.]{0,8}")
 _LONG = re.compile(r"\A--[^=]+")
-_OPTIONS = (
-    *(*launchers.NODES, "--node-rank", "--machine-rank", "--master-addr", "--master-port", "--main-process-ip"),
-    *("--main-process-port", "--rdzv-id", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-conf", "--standalone"),
-    *("--max-restarts", "--hostfile", "--no-ssh", "--same-network", "--config-file", "--deepspeed-hostfile"),
-    *("--mpirun-hostfile", "--network-interface"),
-)
+# Options that mingle gives to each launcher, with hyphens.
+OPTIONS = {
+    "torchrun": (
+        *("--nnodes", "--node-rank", "--master-addr", "--master-port"),
+        *("--rdzv-id", "--rdzv-backend", "--rdzv-endpoint", "--standalone"),
+    ),
+    "accelerate": (
+        *("--num-machines", "--machine-rank", "--main-process-ip", "--main-process-port"),
+        *("--rdzv-backend", "--rdzv-conf", "--same-network"),
+    ),
+    "deepspeed": ("--hostfile", "-H", "--num-nodes", "--node-rank", "--master-addr", "--master-port", "--no-ssh"),
+    "python": (),
+}
+HOSTFILES = ("--deepspeed-hostfile", "--mpirun-hostfile")  # of accelerate, which starts another launcher with them
+# Those that may be abbreviated, with others that the rules look for.
+_IN_FULL = {name for names in OPTIONS.values() for name in names} | {
+    *("--max-restarts", "--config-file", "--network-interface", *HOSTFILES),
+}
 _STEP_NODES = re.compile(r"(?:--nodes[= ]|(?<!\S)-N ?)(\S+)")
 _REFERENCE = re.compile(r"\"?\$(?:(\w{1,128})|\{(\w{1,128})(?:\[[@*]\])?\})\"?")
 RANK = re.compile(
@@ -567,7 +579,7 @@ def _in_full(launch: Launch) -> Launch:
     if launch.program not in ("torchrun", "accelerate", "deepspeed", "horovodrun"):
         return launch
     own, rest = launch.args[: launch.script], launch.args[launch.script :]
-    texts = [_LONG.sub(lambda name: launchers.in_full(name[0], _OPTIONS), arg.text) for arg in own]
+    texts = [_LONG.sub(lambda name: launchers.in_full(name[0], _IN_FULL), arg.text) for arg in own]
     return launch._replace(args=(*(arg._replace(text=text) for arg, text in zip(own, texts, strict=True)), *rest))
 
 

@@ -16,6 +16,7 @@ from mingle_hooks.export import launchers
 from mingle_hooks.scripts.launches import (
     DECLARES,
     EACH,
+    HOSTFILES,
     NAMES,
     NODES,
     RANK,
@@ -87,7 +88,6 @@ _RENDEZVOUS: dict[str, list[tuple[str, ...]]] = {
     "c10d": [("--rdzv-endpoint", "--main-process-ip")],  # which reads no --master-addr
     "deepspeed": [("--hostfile", "-H", "--no-ssh", "--node-rank")],
 }
-HOSTFILES = ("--deepspeed-hostfile", "--mpirun-hostfile")  # of accelerate, which starts another launcher with them
 _ON_HOST = re.compile(r"\s(?:-w|-r\s?\$|--nodelist|--relative)")
 _TASKS_GIVEN = re.compile(r"--ntasks[= ]|\s-n")
 _HOSTFILE = re.compile(r"HOSTFILE|--hostfile")  # a program of the user's may reach the others by it

@@ -15,8 +15,19 @@ from typing import NamedTuple
 
 from mingle_hooks.export.launchers import NODES, TABLE, hyphens
 from mingle_hooks.scripts import launches
-from mingle_hooks.scripts.launches import DECLARES, NAMES, SHELLS, STEPS, Assignment, Job, Launch, read_jobs
-from mingle_hooks.scripts.lint import HOSTFILES, MULTI, lint_jobs, lint_script, started_tasks
+from mingle_hooks.scripts.launches import (
+    DECLARES,
+    HOSTFILES,
+    NAMES,
+    OPTIONS,
+    SHELLS,
+    STEPS,
+    Assignment,
+    Job,
+    Launch,
+    read_jobs,
+)
+from mingle_hooks.scripts.lint import MULTI, lint_jobs, lint_script, started_tasks
 from mingle_hooks.scripts.shell import Command, Text
 from mingle_hooks.values import holds
 
@@ -32,19 +43,6 @@ class _UnsureError(Exception):
     """Why a script cannot be changed with certainty."""
 
 
-# Options that mingle gives to each launcher, with hyphens.
-_OPTIONS = {
-    "torchrun": (
-        *("--nnodes", "--node-rank", "--master-addr", "--master-port"),
-        *("--rdzv-id", "--rdzv-backend", "--rdzv-endpoint", "--standalone"),
-    ),
-    "accelerate": (
-        *("--num-machines", "--machine-rank", "--main-process-ip", "--main-process-port"),
-        *("--rdzv-backend", "--rdzv-conf", "--same-network"),
-    ),
-    "deepspeed": ("--hostfile", "-H", "--num-nodes", "--node-rank", "--master-addr", "--master-port", "--no-ssh"),
-    "python": (),
-}
 # Variables that mingle sets on every node. The script's own ranks may count for other commands too, and then stay.
 _ADDRESSES = {"MASTER_ADDR", "MASTER_PORT"}
 _RANKS = {"RANK", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK"}
@@ -137,7 +135,7 @@ class _Rewrite:
         if not self.job.script.is_whole or _GONE in self.source:
             raise _UnsureError("a quote or a parenthesis has no end")
         for launch in self.launches:
-            if launch.program not in _OPTIONS:
+            if launch.program not in OPTIONS:
                 raise self._unsure(launch.at, f"{launch.program} needs its own lines: `mingle docs frameworks`")
             self._options(launch)
         frameworks = self._interfaces()
@@ -171,7 +169,7 @@ class _Rewrite:
 
     def _options(self, launch: Launch) -> None:
         """Leave out the launcher's options for the rendezvous."""
-        names, options = _OPTIONS[launch.program], launch.args[: launch.script]
+        names, options = OPTIONS[launch.program], launch.args[: launch.script]
         if not names:
             return
         flags = next(row.flags for row in TABLE if row.name == launch.program) or ()
