@@ -675,7 +675,7 @@ def _check(body: Answer, spec: MemberSpec) -> None:
 def named_members(hosts: Sequence[str], settings: Settings) -> tuple[Member, ...]:
     """Return the members for hosts of --hosts, each with --slots slots, by default one. Raises UsageError."""
     if settings.nodes not in (None, len(hosts)):
-        raise UsageError(f"{len(hosts)} nodes, as --hosts names so many", f"--nodes {settings.nodes}", "one of the two")
+        raise UsageError(f"{len(hosts)} nodes, as in --hosts", f"--nodes {settings.nodes}", "only one of the two")
     slots = settings.slots if settings.slots is not None else 1
     if not isinstance(slots, int):
         raise UsageError("--slots N with --hosts", f"--slots {slots}, which each host counts for itself", "a number")

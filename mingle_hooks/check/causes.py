@@ -90,7 +90,7 @@ LEAST_SHARE_OF_ALL = 0.02
 _LEAST_TIMES = 2
 # A loss is a host's or a pair's only if chance would put it there this seldom: once in 10,000 checks.
 _LEAST_CHANCE = 1e-4
-# A number that is smaller than another by this factor does not change their sum.
+# Adding a number that is smaller by this factor does not change a sum.
 _NOTHING = 1e-17
 
 
@@ -124,7 +124,7 @@ def find_lossy(counted: Mapping[Way, Counts]) -> Iterator[Cause]:
 
 
 _Side = tuple[Direction, str]  # the ways of a host in one direction, or in both
-# What a side sent without its worst pair, and on that pair what was sent and lost. Of many hosts few differ in that.
+# What a side sent without its worst pair, and what was sent and lost on that pair. Many hosts have few kinds.
 _Kind = tuple[int, int, int]
 
 
@@ -136,7 +136,7 @@ def _sides(way: Way) -> tuple[_Side, ...]:
 def _lossy_hosts(counted: Mapping[Way, Counts], most: float) -> Iterator[Cause]:
     """Yield the host, and the direction, whose losses are the least likely by chance, while that is less than `most`.
 
-    Its worst neighbour does not count: the two may be a bad pair. What one explains counts for no other.
+    Its worst neighbour does not count: the two may be a bad pair. Losses that one explains do not count for another.
     """
     ways_of = defaultdict[_Side, dict[Way, Counts]](dict)
     for way, counts in counted.items():
@@ -166,9 +166,9 @@ def _lossy_hosts(counted: Mapping[Way, Counts], most: float) -> Iterator[Cause]:
 def _least_likely(
     alike: Mapping[_Kind, list[tuple[int, _Side]]], now: Mapping[_Side, tuple[_Kind, int]], all_sent: int, all_lost: int
 ) -> tuple[float, _Side]:
-    """Return the least chance, and whose it is: of sides that differ in their losses alone, only the first can have it.
+    """Return the smallest chance, and the side that has it. Within a kind only the side that lost most can have it.
 
-    What is no longer so is dropped when it comes first.
+    An entry of `alike` that is out of date is dropped once it comes first.
     """
     found: list[tuple[float, int, _Side]] = [(1.0, 0, ("out", ""))]
     for kind, heap in alike.items():
@@ -206,7 +206,7 @@ def _chance(sent: int, lost: int, all_sent: int, all_lost: int) -> float:
     rest, whole, chance = all_sent - sent, _log_comb(all_sent, all_lost), 0.0
     for k in range(max(lost, all_lost - rest), min(sent, all_lost) + 1):
         more = exp(_log_comb(sent, k) + _log_comb(rest, all_lost - k) - whole)
-        if more < chance * _NOTHING:  # nor are those that follow, which are ever smaller
+        if more < chance * _NOTHING:  # those that follow are smaller still
             break
         chance += more
     return chance

@@ -234,8 +234,8 @@ def _print_explanation(spec: MemberSpec, view: View, found: tuple[Variable, ...]
 def _obstacle_to_files(spec: MemberSpec, command: tuple[str, ...]) -> Failure | None:
     """Return why a framework's file cannot be written here, or None.
 
-    After COMMIT the others would start without this node. Of a launcher that reaches all nodes itself only rank 0's
-    node needs one.
+    After COMMIT the others would start without this node. If the launcher reaches all nodes itself, only rank 0's node
+    needs the file.
     """
     launcher = launchers.find(command)[0] if command else None
     reaches_all = launcher is not None and launcher.starts == "job"

@@ -276,10 +276,10 @@ def _locked(path: str) -> Iterator[bool]:
             is_ours = True
         except FileExistsError:
             with suppress(FileNotFoundError):  # the other has just ended
-                if _is_left(path):
-                    # One node at a time removes it: by now it may be the fresh one of another that was faster.
+                if _is_stale(path):
+                    # Only one node at a time removes it: by now it may be the new lock of a faster node.
                     with _locked(f"{path}.left") as is_alone:
-                        if is_alone and _is_left(path):
+                        if is_alone and _is_stale(path):
                             remove_file(path)
                 if time.monotonic() > deadline:
                     seen = f"{path} of {os.readlink(path)}, which is at work"
@@ -294,9 +294,9 @@ def _locked(path: str) -> Iterator[bool]:
             remove_file(path)
 
 
-def _is_left(path: str) -> bool:
-    """Return whether a lock is left of a process that was killed, or of a node that crashed."""
-    # No other process installs on this node now.
+def _is_stale(path: str) -> bool:
+    """Return whether a killed process, or a node that crashed, left this lock behind."""
+    # This process holds installation_lock(): no other one installs on this node.
     return os.readlink(path) == os.uname().nodename or time.time() - os.lstat(path).st_mtime > _STALE_S
 
 

@@ -214,7 +214,7 @@ def test_a_run_is_told_to_end_in_one_way_after_the_other(
         ("--id a --nodes 1 --format etc", 0, ""),
         ("--hosts n1 --format etc", 64, "a format without addresses"),
         ("--hosts n1,n1", 64, "n1 more than once"),
-        ("--hosts n1,n2 --nodes 3", 64, "2 nodes, as --hosts names so many; saw --nodes 3"),
+        ("--hosts n1,n2 --nodes 3", 64, "2 nodes, as in --hosts; saw --nodes 3"),
         ("--hosts n1,n2 --nodes 2", 0, "n1 slots=1\nn2 slots=1\n"),
         ("--hosts n1 --slots gpus", 64, "which each host counts for itself"),
         ("--remove-etc", 64, "--id NAME"),

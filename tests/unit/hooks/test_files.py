@@ -81,10 +81,10 @@ def test_all_files_are_renamed_while_no_signal_ends_this_or_none_is_there(
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["0", "1", "a", "b"]
 
 
-def test_of_nodes_that_find_a_lock_that_is_left_one_at_a_time_goes_on(
+def test_nodes_that_share_a_directory_remove_a_stale_lock_one_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The lock may be the fresh one of another by the time one removes it. Of the second lock, too, one may be left."""
+    """When a node removes the lock, it may be another node's new one by then. The second lock can be stale, too."""
     unlink, waits, inside, most = os.unlink, iter(range(1, 99)), [], []
     lock, second = (tmp_path / f".mingle-hooks.lock{end}" for end in ("", ".left"))
 
