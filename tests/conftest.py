@@ -34,6 +34,7 @@ hypothesis.settings.load_profile("mingle")
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Have programs that tests start hear what ends them, and no test wait for what counts runs."""
+    os.environ.pop("PYTHONUNBUFFERED", None)  # few users have it, and it hides output that stays in a buffer
     _hear_what_ends()
     _count_here(config)
 

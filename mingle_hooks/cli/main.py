@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from mingle_hooks.errors import LONGEST, MingleError, UsageError, limit, printable
 from mingle_hooks.export import variables
@@ -48,8 +48,10 @@ def main() -> NoReturn:
     # Python sets closed streams to None.
     sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
     sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
-    # Without a buffer: what it would keep because nobody takes it makes Python exit with status 120.
-    sys.stderr = sys.stderr or io.TextIOWrapper(io.FileIO(2, "w", closefd=False), write_through=True)
+    # Without a buffer: text that a closed or full stderr does not take stays in it, and makes Python exit with 120.
+    encoding = sys.stderr.encoding if sys.stderr else None
+    stderr: Any = io.FileIO(2, "w", closefd=False)
+    sys.stderr = io.TextIOWrapper(stderr, encoding, "backslashreplace", write_through=True)
     sys.exit(run(sys.argv[1:]))
 
 
